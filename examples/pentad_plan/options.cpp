@@ -11,6 +11,7 @@
 #include <pentad/model/presets.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/hardware_presets.hpp>
+#include <pentad/report/field_flags.hpp>
 #include <pentad/report/plan_text.hpp>
 #include <pentad/train/planned.hpp>
 
@@ -411,7 +412,8 @@ class Parser {
         if (has("--zero-ranks"))
             request.keep(&ZeroSharding::ranks, static_cast<int>(whole("--zero-ranks", text("--zero-ranks"), 1, many)));
         if (has("--zero"))
-            if (auto const refused = given.sharding.refusal()) refuse(refused->why);
+            if (auto const refused = given.sharding.refusal())
+                refuse(report::in_flags(refused->why, [](std::string_view) { return true; }));
         if (has("--order")) read_order(o);
         read_context(o);
     }

@@ -51,8 +51,9 @@ void for_each_mesh(O& o, std::size_t axis, std::int64_t ranks, Visit const& visi
         }
 }
 
-/// The mesh of this many ranks that is nearest to the one asked for, among those with which most of the rest works. Distance is counted in doublings and halvings: dp, which changes no size of the model, is the cheapest to
-/// change, an axis that was not asked for the dearest.
+/// The mesh of this many ranks that is nearest to the one asked for, among those with which most of the rest works.
+/// Distance is counted in doublings and halvings: dp, which changes no size of the model, is the cheapest to change, an
+/// axis that was not asked for the dearest.
 O nearest_mesh(O const& asked, int ranks) {
     struct Best {
         std::size_t faults = std::numeric_limits<std::size_t>::max();
@@ -194,26 +195,11 @@ void repair_latent_attention(Options& o, Complaint& complaint) {
             complaint.leave_out(std::string(flag) + " is of attention that is not latent: leave it out", flag);
 }
 
-/// Refuses a tp that does not factor into the grid, and flags that a grid does not support.
+/// Documents are packed in one dimension of tensor parallelism alone.
 void repair_tensor_kind(O& o, Complaint& complaint) {
-    if (o.tp_kind == "1d") return;
-    auto const kind = o.tensor_kind();
-    auto const refuse = [&](std::string const& why) {
-        complaint.add(why, "--tp-kind");
-        o.tp_kind = "1d";
-    };
-    if (!pentad::model::tensor_factors(kind, o.extent("tp")))
-        return refuse(pentad::model::no_grid(kind, o.extent("tp")));
-    if (auto const refused = pentad::model::grid_refusal(make_model(o), kind, {}))
-        return refuse((o.described ? "--model " + o.model + ": " : "") + in_flags(refused->why, o));
-    if (o.pack)
+    if (o.tp_kind != "1d" && o.pack)
         complaint.leave_out("--pack and --tp-kind " + o.tp_kind + ": documents are packed with --tp-kind 1d alone",
                             "--pack");
-    for (auto const [is_given, flag] : {std::pair(o.sequence_parallel, "--sequence-parallel"),
-                                        std::pair(o.attention_output != "reduce-scatter", "--attention-output")})
-        if (is_given) complaint.add(std::string(flag) + " is a choice of --tp-kind 1d: leave it out", flag);
-    o.sequence_parallel = false;
-    o.attention_output = "reduce-scatter";
 }
 
 /// Refuses text of another vocabulary, tokens that are none, and learning rates that rise.
@@ -251,10 +237,10 @@ bool wants_stages(O const& o, Fault const& fault) {
 
 } // namespace
 
-Conclusion conclude(Options options, Complaint complaint, int ranks) {
+Conclusion conclude(Options options, Complaint complaint, int ranks, bool suggests) {
     if (auto const fault = mesh_fault(options, ranks)) {
         complaint.add(*fault, "--mesh");
-        options = nearest_mesh(options, ranks);
+        if (suggests) options = nearest_mesh(options, ranks);
     }
     repair_mixers(options, complaint);
     repair_latent_attention(options, complaint);
@@ -279,6 +265,8 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
     repair_numbers(options, complaint);
     // Each round repairs one fault and may cause one in a flag that is checked later.
     auto fault = first_fault(options);
+    if (fault && !suggests) complaint.add(fault->reason, fault->flag);
+    if (!suggests) fault.reset();
     for (int round = 0; fault && round < 32; ++round, fault = first_fault(options)) {
         if (wants_stages(options, *fault)) { // the model is what was asked for
             complaint.add((options.described ? "--model " + options.model + ": " : "") + fault->reason, "--stages");
@@ -324,16 +312,26 @@ Conclusion conclude(Options options, Complaint complaint, int ranks) {
     return {complaint.reason, std::move(suggestion), std::move(options)};
 }
 
-std::optional<std::string> check(Options const& options, int ranks) {
-    Options completed = options;
+namespace {
+/// With all axes of the mesh, and with the values that follow from others.
+Options completed(Options options, int ranks) {
     for (auto const name : axis_names)
-        if (std::none_of(completed.mesh.begin(), completed.mesh.end(),
+        if (std::none_of(options.mesh.begin(), options.mesh.end(),
                          [&](MeshAxis const& known) { return known.name == name; }))
-            completed.mesh.push_back({std::string(name), completed.mesh.empty() ? ranks : 1});
-    follow(completed);
-    auto const conclusion = conclude(std::move(completed), {}, ranks);
+            options.mesh.push_back({std::string(name), options.mesh.empty() ? ranks : 1});
+    follow(options);
+    return options;
+}
+} // namespace
+
+std::optional<std::string> check(Options const& options, int ranks) {
+    auto const conclusion = conclude(completed(options, ranks), {}, ranks);
     if (conclusion.reason.empty()) return std::nullopt;
     return conclusion.reason + (conclusion.suggestion.empty() ? "" : ": try" + conclusion.suggestion);
+}
+
+std::string refusal(Options const& options, int ranks) {
+    return conclude(completed(options, ranks), {}, ranks, false).reason;
 }
 
 } // namespace train_lm

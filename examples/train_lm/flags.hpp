@@ -146,8 +146,8 @@ struct Conclusion {
     std::string suggestion; ///< " --heads 8 --hidden 192", as far as numbers tell; empty where nothing was found
     Options repaired;       ///< with the suggestion
 };
-/// Checks and repairs the options.
-Conclusion conclude(Options options, Complaint complaint, int ranks);
+/// Checks and repairs the options. @param suggests whether a repair is wanted: looking for one takes time
+Conclusion conclude(Options options, Complaint complaint, int ranks, bool suggests = true);
 
 /// Validates --schedule, --chunks and --slices. Repairs them by the nearest valid chunks or slices, else by 1F1B.
 void repair_schedule(Options& options, Complaint& complaint);

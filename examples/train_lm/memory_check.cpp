@@ -48,8 +48,7 @@ std::vector<double> needs(planner::Model const& model, Options const& o, pentad:
     c.recompute = recompute;
     std::vector<double> bytes;
     auto full = pentad::train::planned_memory(model, c, schedule, c.stage_layers);
-    for (auto const& memory : full)
-        bytes.push_back(certain * (learns(o) ? memory.total() : memory.weights) + overhead);
+    for (auto const& memory : full) bytes.push_back(certain * (learns(o) ? memory.total() : memory.weights) + overhead);
     if (o.save.empty()) return bytes;
     // A checkpoint is written from copies of the weights and of the optimizer's state, all in accumulators. With bf16,
     // the masters in the optimizer's state stand for the weights.
@@ -96,7 +95,7 @@ pentad::program::AvailableMemory room_of_process(Options const& o, pentad::progr
 /// The run with other flags, if it can be run at all, and what its fullest rank then needs.
 std::optional<double> need_with(planner::Model const& model, Options& o, int ranks, double room) {
     follow(o);
-    if (check(o, ranks)) return std::nullopt;
+    if (!refusal(o, ranks).empty()) return std::nullopt;
     try {
         auto const schedule = pentad::pipeline::proven(make_schedule(o));
         auto recompute = recomputation_of(o);

@@ -260,6 +260,9 @@ using MeshPlanner = std::function<PlannedMesh(Options const&)>;
 /// flags that would work, found by search: "--heads 6 is not divisible by tp = 4: try --heads 8 --hidden 192".
 [[nodiscard]] std::optional<std::string> check(Options const& options, int ranks);
 
+/// The same without a suggestion, for those who try many; empty: nothing is wrong.
+[[nodiscard]] std::string refusal(Options const& options, int ranks);
+
 /// The config.json that --model names, if it is given.
 [[nodiscard]] std::string model_file(int argc, char const* const* argv);
 /// What these files hold, for ranks to compare.

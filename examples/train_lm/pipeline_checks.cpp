@@ -59,7 +59,11 @@ void take_1f1b(O& o, Complaint& complaint) {
 /// Repairs what the library refuses of the schedule, each field in its own way.
 void repair_traits(O& o, Complaint& complaint) {
     for (int round = 0; round < 8; ++round) {
-        auto const settings = make_settings(o);
+        pentad::train::RunSettings settings; // without the model, whose sizes may be refused
+        settings.strategy = strategy_of(o);
+        settings.clip = o.clip;
+        settings.model.ties_embeddings = o.tie_embeddings;
+        settings.model.predictors.resize(o.mtp > 0 ? 1 : 0);
         auto const traits = traits_of(o);
         auto refused = pentad::train::clip_refusal(settings, o.schedule, traits);
         if (!refused) refused = pentad::schedule_refusal(settings.model, settings.strategy, o.schedule, traits);

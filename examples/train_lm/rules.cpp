@@ -69,8 +69,8 @@ std::string refused_cp_inner(O const& o) { return o.context().refused_inner(o.ex
 bool has_enough_in_groups(O const& o) {
     return o.top_groups < 1 || o.expert_groups < 1 || o.top_k <= product({o.top_groups, o.experts}) / o.expert_groups;
 }
-/// What the library does not ask: the sizes of models that flags describe, flags that are words of the library's values,
-/// and what is not of a strategy.
+/// What the library does not ask: the sizes of models that flags describe, flags that are words of the library's
+/// values, and what is not of a strategy.
 constexpr std::array rules{
     Rule{&O::cp_heads, [](O const& o) { return refused_cp_heads(o).empty(); }, refused_cp_heads},
     Rule{&O::cp_inner, [](O const& o) { return refused_cp_inner(o).empty(); }, refused_cp_inner},
@@ -149,13 +149,25 @@ std::vector<IntegerValue> const& integer_values() {
     return values;
 }
 
-/// The refusals of the library, as faults of flags; none where the numbers make no model that it could be asked about.
-std::vector<Fault> library_faults(O const& o) {
-    for (auto const& rule : rules)
-        if (!rule.holds(o)) return {};
+/// Options with which a model can be made, the nearest to these: what the library refuses is asked also where sizes of
+/// the model do not go together, which the rules above say.
+O with_model(O o) {
+    if (o.described) return o;
+    auto const heads = std::max<std::int64_t>(o.heads, 1);
+    if (o.hidden % (2 * heads) != 0) o.hidden = std::max<std::int64_t>(o.hidden / (2 * heads), 1) * 2 * heads;
+    if (!divides(o.kv_heads, heads)) o.kv_heads = heads;
+    o.top_k = std::min(o.top_k, std::max<std::int64_t>(o.experts, 1));
+    o.moe_every = std::min(o.moe_every, o.layers);
+    if (!divides(o.expert_groups, o.experts) || o.top_groups > o.expert_groups) o.expert_groups = o.top_groups = 1;
+    return o;
+}
+
+/// The refusals of the library, as faults of flags; none where numbers are beyond their limits.
+std::vector<Fault> library_faults(O const& given) {
     for (auto const& value : integer_values())
-        if (!in_range(value, o)) return {};
-    if (parameters(o) > most_parameters) return {};
+        if (!in_range(value, given)) return {};
+    if (parameters(given) > most_parameters) return {};
+    auto const o = with_model(given);
     auto strategy = strategy_of(o);
     if (!o.schedule_file.empty()) { // which says all of the schedule
         strategy.balances_stages = true;
@@ -289,7 +301,7 @@ std::optional<O> nearest(O o, Integer member, std::function<bool(Options const&)
     bool const outside =
         o.*member > flag.most || parameters(o) > most_parameters || product({o.batch, o.seq}) > most_tokens;
     for (std::int64_t const start : {outside ? O{}.*member : std::max(o.*member, flag.least), O{}.*member}) {
-        std::int64_t const furthest = std::min(std::max(flag.most - start, start - flag.least), std::int64_t{1} << 20);
+        std::int64_t const furthest = std::min(std::max(flag.most - start, start - flag.least), std::int64_t{1} << 12);
         for (std::int64_t distance = 0; distance <= furthest; ++distance)
             for (std::int64_t const candidate : {start + distance, start - distance}) {
                 if (candidate < flag.least || candidate > flag.most) continue;
@@ -309,7 +321,8 @@ bool repair(O& o, Fault const& fault) {
     }
     Broken const before = broken_rules(o);
     auto repaired = nearest(o, member, [&](O const& other) { return !broken_rules(other).has_more_than(before); });
-    if (!repaired) repaired = nearest(o, member, [&](O const& other) { return broken_rules(other).has_mended(before); });
+    if (!repaired)
+        repaired = nearest(o, member, [&](O const& other) { return broken_rules(other).has_mended(before); });
     if (repaired)
         o = std::move(*repaired);
     else

@@ -9,3 +9,4 @@
 #include <pentad/mesh/nearest_word.hpp>
 #include <pentad/mesh/number.hpp>
 #include <pentad/mesh/one_line.hpp>
+#include <pentad/mesh/refusal.hpp>

@@ -461,14 +461,14 @@ TEST_CASE("sizes that the mesh does not divide are refused with the nearest that
           "--bias-step says nothing without --balance bias: leave it out");
     CHECK(mended("--mtp-coef 0.1") == "--mtp-coef 0.1 says nothing without --mtp: try --mtp-coef 0.3");
     CHECK(error_of("--mtp 1 --mesh tp=4 --tp-kind 2d --layers 2 --hidden 48 --heads 4", 4) ==
-          "--mtp 1 works with --tp-kind 1d alone: try --tp-kind 1d");
+          "--tp-kind 2d does not predict more than one token: use one dimension: try --tp-kind 1d");
     CHECK(error_of("--router sigmoid") == "--router is of experts, and the model has none: leave it out");
     CHECK(error_of("--experts 4 --drop score") == "--drop says nothing without --capacity: leave it out");
     CHECK(error_of("--experts 4 --bias-rate 0.1") == "--bias-rate says nothing without --balance bias: leave it out");
     CHECK(error_of("--experts 4 --router hash --balance aux") ==
           "--balance aux is for tokens that choose their experts, not for --router hash: leave it out");
     CHECK(mended("--batch 10 --micro-batches 4 --mesh dp=2", 2) ==
-          "--batch 10 is not divisible by dp x ep x micro-batches = 2 x 1 x 4 = 8: try --batch 8");
+          "--batch 10 is not divisible by dp x micro-batches = 2 x 4 = 8: try --batch 8");
     CHECK(mended("--batch 5 --mesh dp=2,ep=3", 6) ==
           "--batch 5 is not divisible by dp x ep x micro-batches = 2 x 3 x 1 = 6: try --batch 6");
     CHECK(options_of("--seq 1021 --zigzag --sequence-parallel on --mesh cp=4,tp=2", 8).seq == 1021); // is padded
@@ -500,7 +500,7 @@ TEST_CASE("what ZeRO cannot shard or keep is refused with the nearest that works
 
 TEST_CASE("gradients that cannot be released are refused with what works") {
     CHECK(mended("--gradient-release") == "--gradient-release updates weights before the norm of all gradients, which "
-                                          "--clip limits, is known: try --clip 0");
+                                          "clip limits, is known: try --clip 0");
     CHECK(options_of("--gradient-release --clip 0").gradient_release);
     CHECK(mended("--gradient-release --clip 0 --schedule dualpipe --mesh pp=2 --micro-batches 2", 2) ==
           "--schedule dualpipe reduces gradients at times of its own: they cannot be released: try --schedule 1f1b");
@@ -520,9 +520,10 @@ TEST_CASE("a schedule that is not defined for the mesh is refused with what is")
     CHECK(mended("--schedule dualpipe --mesh pp=3", 3)
               .starts_with("--schedule dualpipe is defined for an even number of ranks, not 3: try --schedule 1f1b"));
     CHECK(options_of("--schedule pipedream --mesh pp=2", 2).clip == 1); // one update: as 1F1B
-    CHECK(mended("--schedule pipedream --micro-batches 2 --mesh pp=2", 2) ==
-          "--schedule pipedream updates each stage on its own, so that the norm of all gradients, which clip limits, is "
-          "not known: try --clip 0");
+    CHECK(
+        mended("--schedule pipedream --micro-batches 2 --mesh pp=2", 2) ==
+        "--schedule pipedream updates each stage on its own, so that the norm of all gradients, which clip limits, is "
+        "not known: try --clip 0");
     CHECK(mended("--schedule pipedream-2bw --micro-batches 4 --clip 0 --tie-embeddings --mesh pp=2", 2) ==
           "--schedule pipedream-2bw updates each stage on its own: its two ends cannot share an embedding, which is "
           "tied: try --schedule 1f1b");
@@ -622,7 +623,8 @@ TEST_CASE("a schedule in a file is refused where it does not fit the rest of the
     CHECK(refusal("--mesh pp=2 --micro-batches 4 --seq 12").empty());
     own({.ranks = 2, .micro_batches = 4}, "pipedream");
     CHECK(refusal("--mesh pp=2 --micro-batches 4").ends_with("is not known: try --clip 0"));
-    CHECK(refusal("--mesh pp=2 --micro-batches 4 --clip 0 --tie-embeddings").ends_with("cannot share an embedding, which is tied"));
+    CHECK(refusal("--mesh pp=2 --micro-batches 4 --clip 0 --tie-embeddings")
+              .ends_with("cannot share an embedding, which is tied"));
     own({.ranks = 2, .micro_batches = 4}, "dualpipe");
     CHECK(refusal("--mesh pp=2 --micro-batches 4 --clip 0 --gradient-release") ==
           flag + " reduces gradients at times of its own: they cannot be released: leave out --gradient-release");
@@ -808,7 +810,7 @@ TEST_CASE("train_lm refuses the sizes that the planner refuses, which runs the l
         o.seq = draw({1, 12, 17, 24});
         o.zigzag = draw({0, 1}) == 1;
         o.sequence_parallel = draw({0, 1}) == 1;
-        auto const own = check(o, ranks).value_or("");
+        auto const own = refusal(o, ranks);
         std::string planned;
         try {
             auto const model = pentad::model::decoder({.layers = 2,
@@ -857,17 +859,17 @@ TEST_CASE("tensor parallelism on a grid: tp is one, and the model and the batch 
           "--tp-kind 1d");
     CHECK(error_of("--mesh tp=4 --tp-kind 4d", 4) == "--tp-kind 4d is none of 1d, 2d, 2.5d, 3d: try --tp-kind 1d");
     CHECK(error_of("--mesh tp=4 --tp-kind 2d --heads 3 --hidden 48", 4) ==
-          "--heads 3 is not divisible by 2 of --tp-kind 2d: try --heads 4");
+          "--heads 3 is not divisible by 2 of --tp-kind 2d and tp = 4: try --heads 4");
     CHECK(error_of("--mesh tp=4 --tp-kind 2d --kv-heads 1", 4) ==
-          "--kv-heads 1 is not divisible by 2 of --tp-kind 2d: try --kv-heads 2");
+          "--kv-heads 1 is not divisible by 2 of --tp-kind 2d and tp = 4: try --kv-heads 2");
     CHECK(error_of("--mesh tp=4 --tp-kind 2d --batch 3", 4) ==
-          "--batch 3 is not divisible by dp x ep x the grid of tp x micro-batches = 1 x 1 x 2 x 1 = 2: try --batch 4");
+          "--batch 3 is not divisible by dp x the grid of tp x micro-batches = 1 x 2 x 1 = 2: try --batch 4");
     CHECK(error_of("--mesh tp=4 --tp-kind 2d --experts 4", 4) ==
-          "--tp-kind 2d is of attention and MLPs: --experts 4 has others: try --tp-kind 1d");
+          "--tp-kind 2d is of attention and MLPs, not of experts: try --tp-kind 1d");
     CHECK(error_of("--mesh tp=4 --tp-kind 2d --mixers m,a", 4) ==
-          "--tp-kind 2d is of attention and MLPs: --mixers m,a has others: try --tp-kind 1d");
+          "--tp-kind 2d is of attention and MLPs, not of Mamba-2: try --tp-kind 1d");
     CHECK(error_of("--mesh tp=4 --tp-kind 2d --sequence-parallel on", 4) ==
-          "--sequence-parallel is a choice of --tp-kind 1d: leave it out: try --sequence-parallel off");
+          "--tp-kind 2d shards tokens anyway: sequence parallelism is of one dimension: try --sequence-parallel off");
     CHECK(error_of("--mesh tp=4 --tp-kind 2d --pack 10", 4) ==
           "--pack and --tp-kind 2d: documents are packed with --tp-kind 1d alone");
 }
@@ -884,9 +886,11 @@ TEST_CASE("strategies of attention divide cp, and the heads of a rank of tp") {
     CHECK(split("--mesh cp=4 --cp auto") == Split{ring});
     CHECK(options_of("--mesh cp=4 --cp double-ring", 4).context().follows_nodes()); // which the run finds
     CHECK(error_of("--mesh cp=4 --cp ulysses --heads 6 --hidden 48", 4) ==
-          "--heads 6 over tp = 1 gives 6, which are not divisible by the 4 ranks of --cp ulysses: try --heads 8");
+          "--heads 6 over tp = 1 gives 6, which are not divisible by the 4 ranks of cp that exchange heads: try "
+          "--heads 8");
     CHECK(error_of("--mesh cp=4 --cp two-level --cp-inner 4 --heads 6 --hidden 48", 4) ==
-          "--heads 6 over tp = 1 gives 6, which are not divisible by the 4 ranks of --cp two-level: try --heads 8");
+          "--heads 6 over tp = 1 gives 6, which are not divisible by the 4 ranks of cp that exchange heads: try "
+          "--heads 8");
     CHECK(error_of("--mesh cp=4 --cp-heads 2", 4) ==
           "--cp-heads 2 says nothing without --cp two-level: try --cp-heads 0");
     CHECK(error_of("--mesh cp=4 --cp two-level --cp-heads 3", 4) ==
@@ -906,7 +910,7 @@ TEST_CASE("local steps need groups to average, and one model wherever it is look
     CHECK(error_of("--local-steps 2") ==
           "--local-steps 2 with --local-ranks 1 and dp = 1: there is one group, with none to average with: try "
           "--local-steps 0");
-    CHECK(error_of("--local-ranks 2", 2) == "--local-ranks 2 says nothing without --local-steps: try --local-ranks 1");
+    CHECK(error_of("--local-ranks 2", 2) == "--local-ranks 2 says nothing with --local-steps 0: try --local-ranks 1");
     CHECK(error_of("--outer-lr 0.7", 2) == "--outer-lr 0.7 says nothing without --local-steps: try --outer-lr 1");
     CHECK(error_of("--outer-momentum 0.9", 2) ==
           "--outer-momentum 0.9 says nothing without --local-steps: try --outer-momentum 0");
@@ -945,7 +949,8 @@ TEST_CASE("a model of a file keeps its layers and its tokens: stages of unequal 
           model + ": --layers 24 is not divisible by pp = 5: try --stages 5,5,5,5,4");
     CHECK(options_of(model).vocab == 256);
     write(2, 256);
-    CHECK(mended(model + " --mesh pp=5", 5) == model + ": --layers 2 is not divisible by pp = 5: try --mesh dp=5");
+    CHECK(mended(model + " --mesh pp=5", 5) ==
+          model + ": --layers 2 is less than the stages of the pipeline, pp = 5: try --mesh dp=5");
     write(2, 32000);
     CHECK(error_of(model) == model + ": its vocabulary has 32000 tokens, and those of text are its 256 bytes: give the "
                                      "model's own with --tokens FILE");

@@ -342,7 +342,7 @@ def bad_input(folder):
             (one.replace("tp=2", "tp=3"), 2, "heads = 32 is not divisible by tp = 3"),
             (one.replace("tp=2", "pp=3") + " --schedule chimera", 2, "--schedule chimera is defined for an even number of ranks, not 3"),
             (one.replace("tp=2", "pp=2") + " --schedule 1f1b --chunks 2", 2, "1f1b is defined for 1 chunk a rank, not 2"),
-            (one.replace("tp=2", "pp=64"), 2, "layers = 32 are fewer than the stages of the pipeline, pp = 64"),
+            (one.replace("tp=2", "pp=64"), 2, "layers = 32 is less than the stages of the pipeline, pp = 64"),
             (one + " --zero 1 --zero-ranks 3", 2, "--zero-ranks 3 does not divide dp = 2"),
             (one + " --zero-ranks 2", 2, "--zero-ranks 2 shards nothing with --zero 0"),
             (SMALL + " --zero 2 --zero-keep on", 2, "--zero-keep on keeps gathered parameters, and --zero 2 gathers none"),

@@ -113,7 +113,7 @@ std::vector<Changed> const& changes() {
                         follow(other);
                         bool const is_switch = std::holds_alternative<Switch>(flag.value);
                         if (wanted == 0 || (!is_switch && value_text(flag, other) == value_text(flag, *base)) ||
-                            !obeys_rules(other) || check(other, ranks))
+                            !refusal(other, ranks).empty())
                             continue;
                         found.push_back(
                             {&flag, *base, other, ranks, line + " " + std::string(flag.name) + " " + value});
@@ -268,7 +268,8 @@ TEST_CASE("what --mesh auto asks the planner for has the run that every flag des
                 found = found || nearest == run;
             });
         ++compared;
-        CHECK_MESSAGE(found, c.line, "\n  run     ", run, "\n  planned ", nearest);
+        CHECK_MESSAGE(found, c.line, "\n  run     ", run, "\n  planned ", nearest,
+                      planner::misfit(request.model, strategy_of(c.other)));
     }
     CHECK(compared > 100);
 }

@@ -56,11 +56,10 @@ TEST_CASE("each rule has a sentence with the field to change") {
          "sequence_parallel: tensor_kind = 2d shards tokens anyway: sequence parallelism is of one dimension"},
         {{.dp = 3}, "batch: batch = 8 is not divisible by dp x micro-batches = 3 x 1 = 3"},
         {{.dp = 4, .sharding = {.stage = 1, .ranks = 3}}, "sharding.ranks: sharding.ranks = 3 does not divide dp = 4"},
-        {{.sharding = {.ranks = 1}},
-         "sharding.stage: sharding.ranks = 1 shards nothing with sharding.stage = 0"},
+        {{.sharding = {.ranks = 1}}, "sharding.stage: sharding.ranks = 1 shards nothing with sharding.stage = 0"},
         {{.sharding = {.stage = 4}}, "sharding.stage: sharding.stage = 4 is not between 0 and 3"},
         {{.local = {.ranks = 2}}, "local.ranks: local.ranks = 2 does not divide dp = 1"},
-        {{.dp = 2, .local = {.ranks = 2}}, "local.ranks: local.ranks = 2 says nothing without local.steps"},
+        {{.dp = 2, .local = {.ranks = 2}}, "local.ranks: local.ranks = 2 says nothing with local.steps = 0"},
         {{.dp = 2, .local = {.steps = 3, .ranks = 2}},
          "local.steps: local.steps = 3 with local.ranks = 2 and dp = 2: there is one group, with none to average with"},
         {{.dp = 4, .sharding = {.stage = 1, .ranks = 2}, .local = {.steps = 3, .ranks = 2}},
@@ -68,7 +67,8 @@ TEST_CASE("each rule has a sentence with the field to change") {
          "every step (local.ranks)"},
         {{.recompute = {.every = 0}}, "recompute.every: recompute.every = 0 is less than 1"},
         {{.precision = {.keeps_masters = false}, .element = model::Element::f32},
-         "precision.keeps_masters: precision.keeps_masters = off is for element = bf16: f32 weights are updated as they "
+         "precision.keeps_masters: precision.keeps_masters = off is for element = bf16: f32 weights are updated as "
+         "they "
          "are"},
         {{.schedule = "none"}, "schedule: schedule = none is no schedule; there are " + pipeline::generator_names()},
         {{.pp = 2, .micro_batches = 2, .schedule = "dualpipe", .sharding = {.releases_gradients = true}},
@@ -80,9 +80,8 @@ TEST_CASE("each rule has a sentence with the field to change") {
          "pairs: schedule = dualpipe has pairs of passes, whose activations cannot be offloaded one after the other"},
         {{.pp = 3}, "layers: layers = 4 is not divisible by pp = 3"},
         {{.pp = 2, .schedule = "interleaved-1f1b", .chunks = 3},
-         "layers: layers = 4 are fewer than the stages of the pipeline, pp x chunks = 2 x 3 = 6"},
-        {{.pp = 2, .stage_layers = {1, 2}},
-         "stage_layers: stage_layers = 1,2 is of 3 layers, and the model has 4"},
+         "layers: layers = 4 is less than the stages of the pipeline, pp x chunks = 2 x 3 = 6"},
+        {{.pp = 2, .stage_layers = {1, 2}}, "stage_layers: stage_layers = 1,2 is of 3 layers, and the model has 4"},
         {{.pp = 2, .stage_layers = {4}}, "stage_layers: stage_layers = 4 is for 1 stages, and the pipeline has 2"},
     };
     std::set<std::string_view> fields;

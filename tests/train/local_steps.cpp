@@ -225,9 +225,10 @@ TEST_CASE("what local steps cannot be") {
         return why;
     };
     CHECK(refused({.steps = 2, .ranks = 2}) == "local steps of 2 ranks want another mesh: make it with split<dp>(2)");
-    CHECK(refused({.steps = 2, .ranks = 2}, {.stage = 1, .ranks = 2}, 2).starts_with("with local steps ZeRO shards"));
-    CHECK(refused({.steps = -1}) == "-1 local steps: 1 or more, or 0 for none");
-    CHECK(refused({.steps = 1, .outer_momentum = 1}).starts_with("an outer learning rate of 1"));
+    CHECK(refused({.steps = 2, .ranks = 2}, {.stage = 1, .ranks = 2}, 2)
+              .starts_with("sharding.ranks = 2 and local.steps = 2 both split dp"));
+    CHECK(refused({.steps = -1}) == "local.steps = -1 is less than 0, for none");
+    CHECK(refused({.steps = 1, .outer_momentum = 1}) == "local.outer_momentum = 1 is not from 0 to below 1");
     CHECK(refused({.steps = 2}).empty());
     auto routed = dense();
     change(routed, [](auto& sizes) { sizes.experts = 4; });

@@ -367,9 +367,9 @@ TEST_CASE("what cannot run is refused with the numbers") {
     CHECK(refused({.cp = 3, .inner_cp = 2}) == "inner_cp = 2 does not divide cp = 3");
     CHECK(refused({.cp = 3}).empty()); // sequences are padded
     CHECK(refused({.dp = 0}) == "dp = 0 is less than 1");
-    CHECK(refused({.dp = 2, .sharding = {.stage = 1, .ranks = 4}}) ==
-          "sharding.ranks = 4 does not divide dp = 2");
-    CHECK(refused({.pp = 64}).find("layers = 32 are fewer than the stages of the pipeline, pp = 64") != std::string::npos);
+    CHECK(refused({.dp = 2, .sharding = {.stage = 1, .ranks = 4}}) == "sharding.ranks = 4 does not divide dp = 2");
+    CHECK(refused({.pp = 64}).find("layers = 32 is less than the stages of the pipeline, pp = 64") !=
+          std::string::npos);
     CHECK(refused({.schedule = "zb"}).starts_with("schedule = zb is no schedule"));
     CHECK_THROWS_AS((void)estimate(model, machine, {.tp = 3}), std::invalid_argument);
 }

@@ -168,7 +168,7 @@ TEST_CASE("what cannot be laid out is refused") {
     auto const model = train::planned_preset("llama-3-8b");
     auto const make = [&](Service const& service) { return Serving(model, ideal(1e15, 1e12), service); };
     CHECK_THROWS_WITH_AS(make({.tp = 3}), "heads = 32 is not divisible by tp = 3", std::invalid_argument);
-    CHECK_THROWS_WITH_AS(make({.pp = 33}), "layers = 32 are fewer than the stages of the pipeline, pp = 33",
+    CHECK_THROWS_WITH_AS(make({.pp = 33}), "layers = 32 is less than the stages of the pipeline, pp = 33",
                          std::invalid_argument);
     CHECK_THROWS_WITH_AS(make({.output = 0}), "the output must have a token", std::invalid_argument);
 }

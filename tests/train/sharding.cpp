@@ -151,10 +151,10 @@ TEST_CASE("a sharding that cannot be is refused in a sentence") {
     CHECK(refusal({.stage = 2, .keeps_parameters = true}) ==
           "sharding.keeps_parameters = on keeps gathered parameters, and sharding.stage = 2 gathers none");
     CHECK(refusal({.stage = 1, .accumulates_gradients = true}) ==
-          "sharding.accumulates_gradients = on is a choice of stages 2 and 3: with sharding.stage = 1 whole gradients "
-          "are accumulated anyway");
-    CHECK(refusal({.releases_gradients = true}) ==
-          "sharding.releases_gradients = on updates weights before the norm of all gradients, which clip limits, is known");
+          "sharding.accumulates_gradients = on is a choice of sharding.stage = 2 and 3: with sharding.stage = 1 "
+          "whole gradients are accumulated anyway");
+    CHECK(refusal({.releases_gradients = true}) == "sharding.releases_gradients = on updates weights before the norm "
+                                                   "of all gradients, which clip limits, is known");
     CHECK(refusal({.releases_gradients = true}, 0).empty());
     CHECK(refusal({.stage = 3, .ranks = 7}) == "ZeRO over 7 ranks wants another mesh: make it with split<dp>(7)");
 }

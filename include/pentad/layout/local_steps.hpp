@@ -56,7 +56,7 @@ struct LocalSteps {
             return Refusal{"local.outer_momentum",
                            stated("local.outer_momentum", outer_momentum) + " is not from 0 to below 1"};
         if (!is_on() && ranks > 1)
-            return Refusal{"local.ranks", stated("local.ranks", ranks) + " says nothing without local.steps"};
+            return Refusal{"local.ranks", stated("local.ranks", ranks) + " says nothing with local.steps = 0"};
         return std::nullopt;
     }
 };

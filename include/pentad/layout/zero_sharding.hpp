@@ -46,8 +46,9 @@ struct ZeroSharding {
             return Refusal{"sharding.stage",
                            "sharding.keeps_parameters = on keeps gathered parameters, and " + is + " gathers none"};
         if (accumulates_gradients && !shards_gradients())
-            return Refusal{"sharding.stage", "sharding.accumulates_gradients = on is a choice of stages 2 and 3: with " +
-                                                 is + " whole gradients are accumulated anyway"};
+            return Refusal{"sharding.stage",
+                           "sharding.accumulates_gradients = on is a choice of sharding.stage = 2 and 3: with " + is +
+                               " whole gradients are accumulated anyway"};
         return std::nullopt;
     }
 };

@@ -1,6 +1,8 @@
 // Why something cannot be, with the field to change.
 #pragma once
 
+#include <array>
+#include <charconv>
 #include <string>
 #include <string_view>
 
@@ -18,7 +20,9 @@ struct Refusal {
 /// "sharding.ranks = 4"
 template <class Number>
 std::string stated(std::string_view field, Number value) {
-    return std::string(field) + " = " + std::to_string(value);
+    std::array<char, 32> text{};
+    return std::string(field) + " = " +
+           std::string(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
 }
 
 } // namespace pentad

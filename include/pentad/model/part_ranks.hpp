@@ -17,7 +17,7 @@ namespace pentad::model {
 struct PartRanks {
     std::int64_t tp = 1, cp = 1;
     TensorKind tensor_kind = TensorKind::one_d;
-    TensorDivisors by{};            ///< of tp
+    TensorDivisors by{};             ///< of tp
     std::int64_t ranks_of_heads = 1; ///< of tp
     ContextSplit context{};
     std::int64_t ep = 1, etp = 1; ///< of experts

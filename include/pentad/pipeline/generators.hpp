@@ -39,7 +39,7 @@ struct Generator {
     bool even_ranks = false;
     bool takes_slices = false;
     bool made_full =
-        false; ///< made as for 2 x ranks micro-batches at least: that takes time, also where fewer are left
+        false;      ///< made as for 2 x ranks micro-batches at least: that takes time, also where fewer are left
     int copies = 1; ///< of each stage, on different ranks
     bool has_pairs = false;
     /// How often each stage updates its weights in a run, with its own gradients alone; null: once, with all.
@@ -100,12 +100,8 @@ inline constexpr std::array generators{
     Generator{.name = "terapipe", .order = detail::terapipe, .takes_slices = true},
     Generator{"1f1b", detail::plain<order::one_forward_one_backward>},
     Generator{"eager-1f1b", detail::plain<order::eager>},
-    Generator{.name = "pipedream",
-              .order = detail::plain<order::pipedream>,
-              .updates = detail::updates_of_pipedream},
-    Generator{.name = "pipedream-2bw",
-              .order = detail::pipedream_2bw,
-              .updates = detail::updates_of_2bw},
+    Generator{.name = "pipedream", .order = detail::plain<order::pipedream>, .updates = detail::updates_of_pipedream},
+    Generator{.name = "pipedream-2bw", .order = detail::pipedream_2bw, .updates = detail::updates_of_2bw},
     Generator{"zb-h1", detail::plain<order::zero_bubble_1>},
     Generator{"zb-h2", detail::plain<order::zero_bubble_2>},
     Generator{.name = "interleaved-1f1b", .order = detail::chunked<order::interleaved>, .chunk_step = 1},

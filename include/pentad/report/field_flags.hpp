@@ -74,7 +74,8 @@ template <class HasFlag>
 std::string in_flags(std::string_view why, HasFlag&& has_flag) {
     std::string text;
     for (std::size_t at = 0; at < why.size();) {
-        bool const is_word = at == 0 || why[at - 1] == ' ' || why[at - 1] == '(';
+        bool const is_factor = at >= 3 && why.substr(at - 3, 3) == " x "; // "pp x chunks = 2 x 2 = 4"
+        bool const is_word = at == 0 || (why[at - 1] == ' ' && !is_factor) || why[at - 1] == '(';
         auto const rest = why.substr(at);
         auto const* const known = std::find_if(field_flags.begin(), field_flags.end(), [&](FieldFlag const& candidate) {
             return is_word && candidate.flag != "--mesh" && rest.starts_with(candidate.field) &&

@@ -1,5 +1,5 @@
-// The stages of a model on this rank, and the passes through them: what training, evaluation and generation share. Whose
-// the weights are is not its matter.
+// The stages of a model on this rank, and the passes through them: what training, evaluation and generation share.
+// Whose the weights are is not its matter.
 #pragma once
 
 #include <pentad/io/token_data.hpp>
@@ -198,20 +198,19 @@ void Engine<T, Exec>::make_passes(pipeline::Schedule const& schedule, std::int64
     for (std::size_t i = 0; i < micro_batches; ++i)
         for (std::size_t k = 0; k < setup_.slices; ++k) {
             double const targets = own_valid[static_cast<std::size_t>(training().update_of(static_cast<int>(i)))];
-            passes_.push_back(
-                {.context = *context_,
-                 .tokens = batch_.tokens(i, k),
-                 .targets = batch_.targets(i, k),
-                 .ahead = batch_.ahead(i, k),
-                 .predicted_scale = settings_.prediction_coefficient / predictors,
-                 .loss_scale = targets > 0 ? 1 / targets : 0,
-                 // A router's sums are over the tokens of all groups.
-                 .balance_scale = settings_.balance_coefficient * rounds * groups() / count,
-                 .z_scale = settings_.z_coefficient * rounds * groups() / count,
-                 .draw = random::stream("micro-batch") ^
-                         (settings_.seed + static_cast<std::uint64_t>(number) * micro_batches + i),
-                 .map = batch_.map(i, k),
-                 .saved = schedule.purpose == pipeline::Purpose::training ? saved : nullptr});
+            passes_.push_back({.context = *context_,
+                               .tokens = batch_.tokens(i, k),
+                               .targets = batch_.targets(i, k),
+                               .ahead = batch_.ahead(i, k),
+                               .predicted_scale = settings_.prediction_coefficient / predictors,
+                               .loss_scale = targets > 0 ? 1 / targets : 0,
+                               // A router's sums are over the tokens of all groups.
+                               .balance_scale = settings_.balance_coefficient * rounds * groups() / count,
+                               .z_scale = settings_.z_coefficient * rounds * groups() / count,
+                               .draw = random::stream("micro-batch") ^
+                                       (settings_.seed + static_cast<std::uint64_t>(number) * micro_batches + i),
+                               .map = batch_.map(i, k),
+                               .saved = schedule.purpose == pipeline::Purpose::training ? saved : nullptr});
         }
 }
 

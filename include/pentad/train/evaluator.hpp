@@ -1,4 +1,5 @@
-// A model that computes and does not learn: the engine's passes over weights without gradients and without an optimizer.
+// A model that computes and does not learn: the engine's passes over weights without gradients and without an
+// optimizer.
 #pragma once
 
 #include <pentad/train/engine.hpp>
@@ -13,8 +14,8 @@
 
 namespace pentad::train {
 
-/// What it holds are the weights (in ZeRO stage 3 this rank's shards of them), the tokens of a batch and the activations
-/// of the passes under way. @tparam T the element of weights and activations: f64, f32 or bf16
+/// What it holds are the weights (in ZeRO stage 3 this rank's shards of them), the tokens of a batch and the
+/// activations of the passes under way. @tparam T the element of weights and activations: f64, f32 or bf16
 template <class T, class Exec>
 class Evaluator final : private StageOwner {
   public:

@@ -76,14 +76,16 @@ inline model::PartRanks RunOnMesh::part_ranks() const {
     auto ranks = model::PartRanks::of_tensor(model::TensorKind::one_d, known_->extent(tp::name));
     ranks.cp = known_->extent(cp::name);
     ranks.context = {settings_->strategy.context, known_->extent(inner<cp>::name)};
-    ranks.ep = known_->extent(ep::name);
-    ranks.etp = known_->extent(etp::name);
+    for (auto const& axis : known_->mesh()) { // a mesh need not have those of experts
+        if (axis.name == ep::name) ranks.ep = axis.extent;
+        if (axis.name == etp::name) ranks.etp = axis.extent;
+    }
     if (!is_on_grid(*stream_)) return ranks;
     model::TensorFactors const grid{known_->extent(TensorGrid::first::name), known_->extent(TensorGrid::second::name),
                                     known_->extent(TensorGrid::columns::name)};
-    ranks.tensor_kind = is_cube(*stream_)    ? model::TensorKind::three_d
-                        : grid.first > 1     ? model::TensorKind::two_and_half_d
-                                             : model::TensorKind::two_d;
+    ranks.tensor_kind = is_cube(*stream_) ? model::TensorKind::three_d
+                        : grid.first > 1  ? model::TensorKind::two_and_half_d
+                                          : model::TensorKind::two_d;
     ranks.by = model::divisors(ranks.tensor_kind, grid);
     ranks.ranks_of_heads = grid.columns;
     return ranks;
@@ -136,6 +138,9 @@ inline void RunOnMesh::require_fit() const {
         refuse("automatic recomputation needs a memory limit: plan it with train::planned_recomputation()");
     if (strategy.local.is_on() && settings_->model.first<model::Experts>() != nullptr)
         zero::require_whole_copies(*known_); // on all ranks, also those of stages without experts
+    if (strategy.local.is_on() && groups() < 2)
+        refuse("local.steps = " + std::to_string(strategy.local.steps) + " with local.ranks = " +
+               std::to_string(strategy.local.ranks) + ": there is one group, with none to average with");
     if (strategy.local.is_on() && settings_->rebalance_every > 0)
         refuse("with local steps experts do not move: the state of the groups differs");
 }

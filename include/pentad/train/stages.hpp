@@ -65,9 +65,11 @@ inline std::optional<Refusal> schedule_misfit(pipeline::Schedule const& schedule
     if (schedule.purpose != pipeline::Purpose::training)
         return refused("schedule", "has no backward passes: it cannot train");
     if (schedule.ranks() != ranks)
-        return refused("schedule", "is for " + number(schedule.ranks()) + " ranks, and the mesh has pp = " + number(ranks));
+        return refused("schedule",
+                       "is for " + number(schedule.ranks()) + " ranks, and the mesh has pp = " + number(ranks));
     if (schedule.micro_batches != settings.strategy.micro_batches)
-        return refused("micro_batches", "is for " + number(schedule.micro_batches) + " micro-batches, and the run has " +
+        return refused("micro_batches", "is for " + number(schedule.micro_batches) +
+                                            " micro-batches, and the run has " +
                                             number(settings.strategy.micro_batches));
     auto const copies = schedule.placements.size();
     if (copies > 2) return refused("schedule", "has more than two placements of its stages");

@@ -180,7 +180,7 @@ class Trainer final : private StageOwner {
     Engine<T, Exec> engine_;
     Store store_;
     std::unique_ptr<OffloadedActivations<Exec>> activations_; ///< null: they are in memory
-    std::int64_t number_ = 0;    ///< of the step
+    std::int64_t number_ = 0;                                 ///< of the step
     std::int64_t shift_ = 0;     ///< of the numbers of the sequences: not 0 where the batch has changed
     std::int64_t bad_steps_ = 0; ///< in a row
     std::vector<BlockOrder> orders_, used_orders_; ///< of experts: now, and in the last step
@@ -307,7 +307,8 @@ std::string Trainer<T, Exec>::not_finite(StepResult const& result) {
     // Backward passes carry it to all stages before: of the last stage that has it, the first rank.
     auto const& world = context_->communicators().world();
     double place = -1;
-    if (!own.empty()) place = static_cast<double>((engine_.model().stages().back() + 1) * world.size() - 1 - world.rank());
+    if (!own.empty())
+        place = static_cast<double>((engine_.model().stages().back() + 1) * world.size() - 1 - world.rank());
     total_over_mesh(*context_, Placement::partial_max, std::span(&place, 1));
     auto const found = static_cast<int>(place);
     if (found < 0) return "the norm of the gradient"; // finite gradients with a sum of squares that is not

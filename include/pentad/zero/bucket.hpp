@@ -31,10 +31,10 @@ using namespace ml;
 template <class T, class Exec>
 class Bucket : public WeightBucket<T, Exec> {
     using Base = WeightBucket<T, Exec>;
-    using typename Base::Piece, typename Base::Range;
     using Base::context_, Base::layouts_, Base::pieces_, Base::size_, Base::extent_, Base::stored_, Base::updates_,
         Base::versions_, Base::exact_;
     using Base::range, Base::newest;
+    using typename Base::Piece, typename Base::Range;
 
   public:
     using A = accumulator_t<T>;
@@ -54,8 +54,8 @@ class Bucket : public WeightBucket<T, Exec> {
             if (is_own) how.outer_learning_rate = 1, how.outer_momentum = 0; // the mean
             if (groups > 1) average_.emplace(how, layouts_.averaging, groups);
         }
-        for (auto const& plan : {layouts_.accumulation, layouts_.reduction, layouts_.storing,
-                                 layouts_.exporting, layouts_.averaging})
+        for (auto const& plan :
+             {layouts_.accumulation, layouts_.reduction, layouts_.storing, layouts_.exporting, layouts_.averaging})
             pentad::detail::prepare(context, plan);
     }
     /// Parts of the model that add to its gradients, once for each micro-batch.
@@ -368,7 +368,7 @@ class Bucket : public WeightBucket<T, Exec> {
     }
 
     ZeroSharding sharding_;
-    bool is_own_ = false;                              ///< its optimizer is that of its parameters alone
+    bool is_own_ = false;      ///< its optimizer is that of its parameters alone
     std::size_t decaying_ = 0; ///< elements subject to weight decay
     Range state_, sum_range_;  ///< this rank's
     std::size_t users_ = 0, complete_users_ = 0;

@@ -138,10 +138,10 @@ class WeightBucket {
 
     Context<Exec> const* context_;
     BucketLayouts layouts_;
-    std::vector<Piece> pieces_;           ///< those subject to weight decay first
-    std::size_t size_ = 0, extent_ = 0;   ///< of the elements; with padding
-    Range stored_;                        ///< this rank's
-    std::size_t updates_ = 0, seen_ = 0;  ///< of the weights; of those that are computed with
+    std::vector<Piece> pieces_;                    ///< those subject to weight decay first
+    std::size_t size_ = 0, extent_ = 0;            ///< of the elements; with padding
+    Range stored_;                                 ///< this rank's
+    std::size_t updates_ = 0, seen_ = 0;           ///< of the weights; of those that are computed with
     std::vector<Tensor<Whole<T>, Exec>> versions_; ///< after i updates of the weights, number i mod their count
     std::vector<Tensor<Whole<A>, Exec>> exact_;    ///< in accumulators, of parameters that are read so
 

@@ -58,8 +58,8 @@ PENTAD_INLINE std::optional<Refusal> Mamba2::refusal(PartRanks const& on) const 
         return Refusal{"groups", "groups = " + std::to_string(groups) + " does not divide the " +
                                      std::to_string(heads) + " heads of Mamba-2"};
     if (heads % tp != 0)
-        return Refusal{"heads", std::to_string(heads) + " heads of Mamba-2 are not divisible by " +
-                                    on.tensor_text(on.tp)};
+        return Refusal{"heads",
+                       std::to_string(heads) + " heads of Mamba-2 are not divisible by " + on.tensor_text(on.tp)};
     if (!fits(groups)) return neither("groups", groups);
     if (groups * state % tp != 0)
         return Refusal{"state", "groups x state = " + std::to_string(groups) + " x " + std::to_string(state) +
@@ -72,13 +72,12 @@ PENTAD_INLINE std::optional<Refusal> Experts::refusal(PartRanks const& on) const
     auto const size = [](std::size_t n) { return static_cast<std::int64_t>(n); };
     if (auto refused = indivisible("expert_count", size(count), on.ep, [&] { return "ep = " + std::to_string(on.ep); }))
         return refused;
-    if (auto refused =
-            indivisible("expert_ffn", size(width), on.etp, [&] { return (on.etp == on.tp ? "tp = " : "etp = ") + std::to_string(on.etp); }))
+    if (auto refused = indivisible("expert_ffn", size(width), on.etp,
+                                   [&] { return (on.etp == on.tp ? "tp = " : "etp = ") + std::to_string(on.etp); }))
         return refused;
     if (shared * width % static_cast<std::size_t>(on.by.width) == 0) return std::nullopt;
     return Refusal{"expert_ffn", "shared_experts = " + std::to_string(shared) + " of expert_ffn = " +
-                                       std::to_string(width) + " are not divisible by " +
-                                       on.tensor_text(on.by.width)};
+                                     std::to_string(width) + " are not divisible by " + on.tensor_text(on.by.width)};
 }
 
 PENTAD_INLINE std::vector<double> LinearAttention::log_decays() const {

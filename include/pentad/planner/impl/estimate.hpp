@@ -86,6 +86,12 @@ PENTAD_INLINE MatrixWork matrix_work(Bucket const& bucket, Strategy const& c) {
 namespace pentad::planner {
 
 PENTAD_INLINE std::string misfit(Model const& model, Strategy const& c) {
+    if (auto const* generator = pipeline::find_generator(c.schedule);
+        c.pairs && generator != nullptr && !generator->has_pairs) { // a search asks before it chooses a schedule
+        auto plain = c;
+        plain.pairs = false;
+        return misfit(model, plain);
+    }
     auto refused = why_not(model.description(), c);
     bool const deals = c.stage_layers.empty() && !c.balances_stages && c.pp > 0;
     if (refused && refused->field == "layers" && deals && stages(c) <= model.layers()) {

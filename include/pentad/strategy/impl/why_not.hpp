@@ -63,8 +63,7 @@ class Rules {
     }
     bool at_least(std::int64_t least, std::string_view field, std::int64_t value) {
         if (value < least) is_sized_ = false;
-        return require(value >= least, field,
-                       [&] { return stated(field, value) + " is less than " + text(least); });
+        return require(value >= least, field, [&] { return stated(field, value) + " is less than " + text(least); });
     }
 
     bool ask_sizes() {
@@ -102,11 +101,10 @@ class Rules {
         bool const has_grid = !is_grid || model::tensor_factors(s_.tensor_kind, s_.tp).has_value();
         if (require(has_grid, "tensor_kind", [&] { return model::no_grid(s_.tensor_kind, s_.tp); }) ||
             (is_grid && take(model::grid_refusal(model_, s_.tensor_kind, s_.attention_output))) ||
-            require(!is_grid || !s_.sequence_parallel, "sequence_parallel",
-                    [&] {
-                        return "tensor_kind = " + std::string(model::name(s_.tensor_kind)) +
-                               " shards tokens anyway: sequence parallelism is of one dimension";
-                    }))
+            require(!is_grid || !s_.sequence_parallel, "sequence_parallel", [&] {
+                return "tensor_kind = " + std::string(model::name(s_.tensor_kind)) +
+                       " shards tokens anyway: sequence parallelism is of one dimension";
+            }))
             return true;
         bool const is_split = s_.cp % s_.inner_cp == 0;
         if (require(is_split, "inner_cp",
@@ -122,10 +120,9 @@ class Rules {
 
     bool ask_batch() {
         if (!is_sized_) return false;
-        model::BatchShape const shape{
-            .batch = s_.batch,
-            .micro_batches = s_.micro_batches,
-            .batch_axes = model::batch_axes(data_axes(s_), part_ranks(s_).by)};
+        model::BatchShape const shape{.batch = s_.batch,
+                                      .micro_batches = s_.micro_batches,
+                                      .batch_axes = model::batch_axes(data_axes(s_), part_ranks(s_).by)};
         if (auto const refused = shape.refusal(); refused && take(Refusal{"batch", refused->message()})) return true;
         bool const has_experts = model_.first<model::Experts>() != nullptr;
         if (s_.padded_seq(has_experts) == s_.seq) return false;
@@ -172,10 +169,11 @@ class Rules {
             }))
             return true;
         return at_least(1, "recompute.every", static_cast<std::int64_t>(s_.recompute.every)) ||
-               require(s_.precision.keeps_masters || s_.element == model::Element::bf16, "precision.keeps_masters", [&] {
-                   return "precision.keeps_masters = off is for element = bf16: " + std::string(word_of(s_.element)) +
-                          " weights are updated as they are";
-               });
+               require(s_.precision.keeps_masters || s_.element == model::Element::bf16, "precision.keeps_masters",
+                       [&] {
+                           return "precision.keeps_masters = off is for element = bf16: " +
+                                  std::string(word_of(s_.element)) + " weights are updated as they are";
+                       });
     }
 
     bool ask_schedule() {
@@ -193,12 +191,11 @@ class Rules {
         auto const layers = static_cast<std::int64_t>(model_.blocks.size()), count = stages(s_);
         if (s_.balances_stages || s_.stage_layers.empty()) {
             if (require(count <= layers, "layers", [&] {
-                    return stated("layers", layers) + " are fewer than the stages of the pipeline, " + stages_text();
+                    return stated("layers", layers) + " is less than the stages of the pipeline, " + stages_text();
                 }))
                 return true;
-            return require(s_.balances_stages || count > layers || layers % count == 0, "layers", [&] {
-                return stated("layers", layers) + " is not divisible by " + stages_text();
-            });
+            return require(s_.balances_stages || count > layers || layers % count == 0, "layers",
+                           [&] { return stated("layers", layers) + " is not divisible by " + stages_text(); });
         }
         return take(stages_refusal(s_.stage_layers, count, layers));
     }
