@@ -122,7 +122,7 @@ def memory(folder):
     done = run([TRAIN_LM, *medium], limit=address_space(1 << 30))
     says(done, 2, r"the run needs .* rank 0 can have .* \(the limit of its address space \(ulimit -v\)\).*")
     # What is suggested fits, and runs.
-    deep = sized(hidden=64, heads=4, kv_heads=4, ffn=256, seq=512, batch=48, layers=8, steps=1)
+    deep = sized(hidden=64, heads=4, kv_heads=4, ffn=256, seq=512, batch=96, layers=8, steps=1)
     done = run([TRAIN_LM, *deep], limit=address_space(1600 << 20))
     if ": try " in done.errors:
         flags = done.errors.rsplit(": try ", 1)[1].split()

@@ -79,7 +79,7 @@ with tempfile.TemporaryDirectory() as name:
     expect(losses(*two_level) != losses(*two_level, "--cp-inner", "4"), "--cp-inner changes nothing")
     refused(4, 1, "--cp double-ring splits cp = 4 by nodes, and not every node has 2 or more neighbours along it: give --cp-inner N, or take "
             "--cp ring", "--mesh", "cp=4", "--cp", "double-ring")
-    refused(4, 4, "--heads 2 over tp = 1 gives 2, which are not divisible by the 4 ranks of --cp two-level: try --heads 4", "--mesh", "cp=4",
+    refused(4, 4, "--heads 2 over tp = 1 gives 2, which are not divisible by the 4 ranks of cp that exchange heads: try --heads 4", "--mesh", "cp=4",
             "--cp", "two-level", "--heads", "2")
 
     first, lines = block(4, 3, *given)

@@ -486,6 +486,7 @@ TEST_CASE("local steps") {
     for (auto const& local : {LocalSteps{.steps = 3}, LocalSteps{.steps = 2, .outer_learning_rate = 0.7},
                               LocalSteps{.steps = 4, .outer_learning_rate = 0.7, .outer_momentum = 0.9},
                               LocalSteps{.steps = 3, .ranks = 2}, LocalSteps{.steps = 1}}) {
+        if (local.ranks == n) continue; // one group: refused
         auto run = dense();
         run.steps = 100;
         run.strategy.batch = 8;
