@@ -15,6 +15,7 @@
 #include <pentad/zero/weight_bucket.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -54,9 +55,10 @@ class Bucket : public WeightBucket<T, Exec> {
             if (is_own) how.outer_learning_rate = 1, how.outer_momentum = 0; // the mean
             if (groups > 1) average_.emplace(how, layouts_.averaging, groups);
         }
-        for (auto const& plan :
-             {layouts_.accumulation, layouts_.reduction, layouts_.storing, layouts_.exporting, layouts_.averaging})
-            pentad::detail::prepare(context, plan);
+        // Not a list in the loop: nvcc garbles one of dependent names.
+        std::array<PlanValue const*, 5> const plans{&layouts_.accumulation, &layouts_.reduction, &layouts_.storing,
+                                                    &layouts_.exporting, &layouts_.averaging};
+        for (auto const* const plan : plans) pentad::detail::prepare(context, *plan);
     }
     /// Parts of the model that add to its gradients, once for each micro-batch.
     void add_users(std::size_t users) { users_ += users; }
