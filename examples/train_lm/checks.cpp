@@ -286,7 +286,7 @@ Conclusion conclude(Options options, Complaint complaint, int ranks, bool sugges
             break;
         }
         if (repair(options, *fault)) continue;
-        Flag const& flag = *find_flag(fault->flag); // what is no number goes to its default
+        Flag const& flag = *find_flag(fault->flag); // a flag that is not a number takes its default
         auto const before = value_text(flag, options);
         set_value(options, flag, "");
         if (std::holds_alternative<Switch>(flag.value)) complaint.must_leave_out = true;

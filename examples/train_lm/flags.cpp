@@ -200,8 +200,8 @@ std::vector<FlagGroup> make_flag_groups() {
            "rate; proportional: by the rate times excess / mean, at most the rate",
            ChoiceValue{&O::bias_step, {pentad::model::bias_step_names.begin(), pentad::model::bias_step_names.end()}}},
           {"--capacity", Effect::numbers, "X",
-           "an expert takes up to X times the mean number of tokens, of all in a micro-batch; 0: all that choose it. "
-           "with --router expert-choice: it takes as many (default: 1)",
+           "an expert takes up to X times the mean number of tokens, of all in a micro-batch; 0: all that choose it; "
+           "with --router expert-choice it takes as many (default: 1)",
            RealValue{&O::capacity, 0, 1e6}},
           {"--drop", Effect::numbers, "position|score",
            "with --capacity: an expert that is full drops the last tokens, or the worst",

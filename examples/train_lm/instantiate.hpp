@@ -1,4 +1,4 @@
-// What the units make_*.cpp instantiate: the trainer and the evaluator of an element.
+// The trainer and the evaluator of an element, which the units make_*.cpp instantiate.
 #pragma once
 
 #include "training.hpp"
@@ -22,7 +22,7 @@ extern template std::unique_ptr<pentad::train::WeightSink<double>> make_sink(std
 extern template std::unique_ptr<pentad::train::WeightSink<float>> make_sink(std::filesystem::path const&,
                                                                             std::string const&);
 
-/// What a trainer and an evaluator do alike.
+/// The functions that a trainer and an evaluator share.
 template <class T, template <class, class> class Runner>
 class RunOf : public Training {
   public:

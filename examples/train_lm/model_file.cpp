@@ -73,8 +73,8 @@ std::vector<std::string> lines_of_model(Options const& options, pentad::io::Chec
         lines.push_back("losses of routers: balance times " + number_text(options.aux_coef) +
                         " (--aux-coef), z times " + number_text(options.z_coef) +
                         " (--z-coef); without these flags, what --model says");
-    if (auto const positions = nlohmann::json::parse(pentad::io::plain_config(options.config).dump())
-                                   .value("max_position_embeddings", nlohmann::json());
+    if (auto const positions =
+            pentad::io::plain_config(options.config).value("max_position_embeddings", nlohmann::ordered_json());
         positions.is_number() && positions < options.seq)
         lines.push_back(given(&Options::seq, options) + " is more than the " + positions.dump() +
                         " positions that --model is made for (max_position_embeddings)");

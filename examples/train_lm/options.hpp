@@ -111,7 +111,7 @@ struct Options {
     double mtp_coef = 0.3;
     double aux_coef = 0.01;
     double z_coef = 0.001;
-    double usual_aux_coef = 0.01, usual_z_coef = 0.001; ///< where they are not given: what --model says
+    double usual_aux_coef = 0.01, usual_z_coef = 0.001; ///< their defaults, which --model sets
     std::int64_t seed = 1;
 
     std::string tp_kind = "1d"; ///< 1d, 2d, 2.5d, 3d
@@ -260,7 +260,7 @@ using MeshPlanner = std::function<PlannedMesh(Options const&)>;
 /// flags that would work, found by search: "--heads 6 is not divisible by tp = 4: try --heads 8 --hidden 192".
 [[nodiscard]] std::optional<std::string> check(Options const& options, int ranks);
 
-/// The same without a suggestion, for those who try many; empty: nothing is wrong.
+/// The sentence of check() without a search for a suggestion; empty: the options are legal.
 [[nodiscard]] std::string refusal(Options const& options, int ranks);
 
 /// The config.json that --model names, if it is given.

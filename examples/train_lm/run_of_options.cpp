@@ -69,7 +69,7 @@ pentad::Strategy strategy_of(Options const& o) {
     s.pairs = o.pairs();
     s.balances_stages = o.stages == "balanced";
     if (!o.stages.empty() && !s.balances_stages)
-        s.stage_layers = stage_layers(o.stages).value_or(std::vector<std::int64_t>{}); // conclude() says what is wrong
+        s.stage_layers = stage_layers(o.stages).value_or(std::vector<std::int64_t>{}); // conclude() refuses it
     s.tensor_kind = o.tensor_kind();
     s.sequence_parallel = o.sequence_parallel;
     s.use(o.context_split());

@@ -1,4 +1,4 @@
-// Where and in which formats optimizer state and gradients are; validates --offload and what belongs to it.
+// Precision and offload, read from the options; validates --offload and its folder and window.
 #include "flags.hpp"
 #include "options.hpp"
 

@@ -24,7 +24,7 @@ namespace pentad::train {
 
 using namespace ml;
 
-/// Outlived by what it is made of.
+/// Refers to its arguments, which must outlive it.
 class RunOnMesh {
   public:
     /// @param stream the layout of the residual stream @param element of weights and activations
@@ -124,7 +124,7 @@ inline void RunOnMesh::require_fit() const {
         refuse("schedule = " + schedule_->name + " wants another mesh: make it with for_schedule(mesh, schedule)");
     if (batch_shape().padded_seq() > strategy.seq)
         if (auto const why = model::padding_refusal(settings_->model); !why.empty())
-            refuse("seq = " + std::to_string(strategy.seq) + " is padded on this mesh, and " + why + ": make it " +
+            refuse(stated("seq", strategy.seq) + " is padded on this mesh, and " + why + ": make it " +
                    std::to_string(padded_seq()));
     if (settings_->packing)
         if (auto const why = model::packing_refusal(settings_->model); !why.empty())
@@ -139,8 +139,8 @@ inline void RunOnMesh::require_fit() const {
     if (strategy.local.is_on() && settings_->model.first<model::Experts>() != nullptr)
         zero::require_whole_copies(*known_); // on all ranks, also those of stages without experts
     if (strategy.local.is_on() && groups() < 2)
-        refuse("local.steps = " + std::to_string(strategy.local.steps) + " with local.ranks = " +
-               std::to_string(strategy.local.ranks) + ": there is one group, with none to average with");
+        refuse(stated("local.steps", strategy.local.steps) + " with " + stated("local.ranks", strategy.local.ranks) +
+               ": there is one group, with none to average with");
     if (strategy.local.is_on() && settings_->rebalance_every > 0)
         refuse("with local steps experts do not move: the state of the groups differs");
 }
