@@ -281,6 +281,7 @@ class Parser {
         auto& given = request.given;
         if (has("--dtype"))
             given.element = static_cast<planner::Element>(choice("--dtype", text("--dtype"), report::element_names));
+        if (auto const lacking = train::element_refusal(given.element); !lacking.empty()) refuse("--dtype: " + lacking);
         if (has("--product-dtype"))
             given.fp8_products =
                 choice("--product-dtype", text("--product-dtype"), std::array<std::string_view, 2>{"full", "fp8"}) == 1;

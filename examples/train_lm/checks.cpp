@@ -6,6 +6,7 @@
 
 #include <pentad/model/mixers.hpp>
 #include <pentad/model/tensor_kind.hpp>
+#include <pentad/train/elements.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -202,7 +203,7 @@ void repair_tensor_kind(O& o, Complaint& complaint) {
                             "--pack");
 }
 
-/// Refuses text of another vocabulary, tokens that are none, and learning rates that rise.
+/// Refuses text of another vocabulary, tokens that are none, an element that was not built, and learning rates that rise.
 void repair_numbers(O& o, Complaint& complaint) {
     if (o.sample > 0 && o.tokens.empty() && !o.described && o.vocab > bytes_of_text)
         complaint.leave_out("--sample " + text(o.sample) + " writes text, whose tokens are its " + text(bytes_of_text) +
@@ -220,6 +221,10 @@ void repair_numbers(O& o, Complaint& complaint) {
             token = o.vocab - 1; // what was asked for is none of ours to guess
         else
             complaint.leave_out(reason + ": name the one that " + does + ", or leave it out", flag);
+    }
+    if (auto const lacking = pentad::train::element_refusal(element_of(o)); !lacking.empty()) {
+        complaint.add("--dtype " + o.dtype + ": " + lacking, "--dtype");
+        o.dtype = Options().dtype;
     }
     if (o.min_lr > o.lr) {
         complaint.add("--min-lr " + number_text(o.min_lr) + " is more than --lr " + number_text(o.lr) +

@@ -196,6 +196,8 @@ struct SaveInterval {
 [[nodiscard]] std::optional<SaveInterval> save_interval(std::string_view text);
 /// --master-weights, --moment-dtype and --reduce-dtype.
 [[nodiscard]] pentad::model::Precision precision_of(Options const& options);
+/// --dtype
+[[nodiscard]] pentad::model::Element element_of(Options const& options);
 /// --offload with what belongs to it.
 [[nodiscard]] pentad::model::Offload offload_of(Options const& options);
 /// --recompute with what belongs to it. `auto` becomes a plan when the memory is known (memory_check.hpp).

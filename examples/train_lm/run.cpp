@@ -82,10 +82,9 @@ std::string config_text(Options const& options, pentad::train::RunSettings const
            "\n";
 }
 
-std::unique_ptr<Training> make_training(Options const& options, TrainingSetup const& setup) {
-    if (options.dtype == "f64") return make<pentad::f64>(setup);
-    if (options.dtype == "f32") return make<pentad::f32>(setup);
-    return make<pentad::bf16>(setup);
+std::unique_ptr<Training> make_training(TrainingSetup const& setup) {
+    return pentad::train::with_element(setup.settings.strategy.element,
+                                       [&]<class T>(T) -> std::unique_ptr<Training> { return make<T>(setup); });
 }
 
 /// The settings of a dry run, which does not average, move experts or measure stages: the numbers of layers of two
@@ -352,7 +351,7 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
     std::optional<pentad::comm::Communicators> communicators(std::in_place, MPI_COMM_WORLD, mesh);
     auto const data = training_data(options);
     options.mesh = ordered_axes(options, schedules.training(), *communicators, [&](auto& dry) {
-        return make_training(options, {dry, data, for_dry_run(settings, schedules.training()), schedules,
+        return make_training({dry, data, for_dry_run(settings, schedules.training()), schedules,
                                        options.tensor_kind(), options.sequence_parallel});
     });
     if (auto const placed = make_mesh(options, schedules.training()); placed != mesh) {
@@ -368,7 +367,7 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
     bool const reads_weights = !options.weights.empty() && !Checkpoints::will_resume(options, ranks);
     if (reads_weights)
         ranks.on_all([&] { pentad::program::with_files_of_user([&] { checkpoint.emplace(options.weights); }); });
-    auto const training = make_training(options, {*communicators, data, settings, schedules, options.tensor_kind(),
+    auto const training = make_training({*communicators, data, settings, schedules, options.tensor_kind(),
                                                   options.sequence_parallel, learns(options)});
     if (checkpoint) ranks.on_all([&] { training->import_weights(*checkpoint, passed_over(options)); });
     if (rank == 0 && !options.quiet)

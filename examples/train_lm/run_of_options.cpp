@@ -2,6 +2,7 @@
 #include "options.hpp"
 
 #include <pentad/model/optimizer.hpp>
+#include <pentad/strategy/fields.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -53,8 +54,12 @@ pentad::train::RunSettings make_settings(Options const& o) {
     return s;
 }
 
+pentad::model::Element element_of(Options const& o) {
+    return pentad::value_of<pentad::model::Element>(o.dtype).value();
+}
+
 pentad::Strategy strategy_of(Options const& o) {
-    using pentad::model::AttentionOutput, pentad::model::Element;
+    using pentad::model::AttentionOutput;
     auto const extent = [&](std::string_view axis) { return o.extent(axis); };
     pentad::Strategy s{
         .dp = extent("dp"), .pp = extent("pp"), .ep = extent("ep"), .cp = extent("cp"), .tp = extent("tp")};
@@ -91,7 +96,7 @@ pentad::Strategy strategy_of(Options const& o) {
     s.optimizer = make_optimizer(o);
     s.precision = precision_of(o);
     s.offload = offload_of(o);
-    s.element = o.dtype == "f64" ? Element::f64 : o.dtype == "f32" ? Element::f32 : Element::bf16;
+    s.element = element_of(o);
     return s;
 }
 

@@ -10,6 +10,7 @@
 #include <pentad/train/checkpoint_state.hpp>
 #include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/dry_parts.hpp>
+#include <pentad/train/elements.hpp>
 #include <pentad/train/engine.hpp>
 #include <pentad/train/evaluator.hpp>
 #include <pentad/train/executor.hpp>

@@ -14,15 +14,16 @@
 //     PENTAD_KERNEL_OF_EXEC(name)          template <class Exec>
 //     PENTAD_KERNEL_OF_EXEC(name, other)   template <Other other, class Exec>
 // A unit of lib/ compiles the kernels of one element: it defines PENTAD_KERNELS as nothing, and PENTAD_KERNELS_F64,
-// _F32 or _BF16 as 1.
+// _F32 or _BF16 as 1. Where the libraries were configured without f64 or bf16, their targets define PENTAD_LACKS_F64 or
+// PENTAD_LACKS_BF16 as 1.
 #ifdef PENTAD_KERNELS
 #define PENTAD_HAS_KERNELS 1
 #elif PENTAD_COMPILED_KERNELS
 #define PENTAD_HAS_KERNELS 1
 #define PENTAD_KERNELS extern
-#define PENTAD_KERNELS_F64 1
+#define PENTAD_KERNELS_F64 !PENTAD_LACKS_F64
 #define PENTAD_KERNELS_F32 1
-#define PENTAD_KERNELS_BF16 1
+#define PENTAD_KERNELS_BF16 !PENTAD_LACKS_BF16
 #endif
 
 #define PENTAD_KERNEL(...) PENTAD_KERNEL_F64(__VA_ARGS__) PENTAD_KERNEL_F32(__VA_ARGS__) PENTAD_KERNEL_BF16(__VA_ARGS__)

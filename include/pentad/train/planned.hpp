@@ -13,6 +13,7 @@
 #include <pentad/strategy/strategy.hpp>
 #include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/dry_parts.hpp>
+#include <pentad/train/elements.hpp>
 #include <pentad/train/run_settings.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -52,12 +53,9 @@ planner::Model planned_model(model::Model description, std::string name = "the m
     }
     auto run = [description, first](planner::PartShape const& shape, planner::PerPart<bool> const& wanted,
                                     bool has_matrices) {
-        auto const of = [&]<class T>(T) {
+        return with_element(shape.element, [&]<class T>(T) {
             return dry_parts(description, Layers::template of<T, Exec>(), first, shape, wanted, has_matrices);
-        };
-        return shape.element == planner::Element::f64   ? of(f64())
-               : shape.element == planner::Element::f32 ? of(f32())
-                                                        : of(bf16());
+        });
     };
     return {std::move(name), std::move(description), std::move(kinds), std::move(run)};
 }

@@ -31,7 +31,7 @@ namespace pentad::planner {
 
 PENTAD_INLINE ModelFlops model_flops_per_token(Model model, std::int64_t seq) {
     model.imbalance = 1;
-    Strategy const alone{.batch = 1, .seq = seq};
+    Strategy const alone{.batch = 1, .seq = seq, .element = Element::f32}; // which every program has
     Account const account(model, alone);
     double products = 0, attention = 0; // the backward pass has two products for each of attention's and of a scan's
     account.for_each_kind(stage_shapes(model, 1).front(), [&](MeshPart const& part, double count) {
