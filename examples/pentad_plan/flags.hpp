@@ -1,7 +1,10 @@
 // What can be said on the command line of pentad_plan.
 #pragma once
 
+#include <pentad/report/strategy_flags.hpp>
+
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace pentad_plan {
@@ -18,5 +21,9 @@ struct FlagGroup {
 };
 
 std::vector<FlagGroup> const& flag_groups();
+/// The names of the flags under a heading that begins like this.
+std::vector<std::string> flags_under(std::string_view heading);
+/// Whether a flag of the table is one of pentad_plan's.
+bool has_flag(pentad::report::StrategyFlag const& flag);
 
 } // namespace pentad_plan

@@ -46,12 +46,24 @@ double real(std::string const& flag, std::string const& text) {
         refuse(flag + " " + text + " is not a number above 0, at most 1000000000");
     return *value;
 }
+double real(std::string const& flag, std::string const& text, double least, double most) {
+    auto const value = number_in<double>(text);
+    if (!value || !(*value >= least) || *value > most)
+        refuse(flag + " " + text + " is not a number from " + report::exact(least) + " to " + report::exact(most));
+    return *value;
+}
+constexpr std::array<std::string_view, 2> off_and_on{"off", "on"};
 /// The index of a word among those that a flag takes.
 std::size_t choice(std::string const& flag, std::string const& text, std::span<std::string_view const> words) {
     auto const found = std::find(words.begin(), words.end(), text);
     if (found == words.end())
         refuse(flag + " " + text + " is unknown: did you mean " + std::string(nearest_word(text, words)) + "?");
     return static_cast<std::size_t>(found - words.begin());
+}
+std::vector<std::string_view> schedule_names() {
+    std::vector<std::string_view> names;
+    for (auto const& generator : pipeline::generators) names.push_back(generator.name);
+    return names;
 }
 /// "dp=4,tp=2": the axes that it names, of these, in any order.
 Extents extents(std::string const& flag, std::string const& text,
@@ -134,59 +146,26 @@ class Parser {
         struct Kind {
             char const* flag;
             Task task;
-            std::vector<std::string_view> flags;
+            std::vector<std::string> flags;
         };
-        std::vector<std::string_view> const machine{"--hardware", "--hardware-json", "--measure", "--devices"};
-        std::vector<std::string_view> const model{"--model", "--model-json", "--dtype", "--json"};
-        std::vector<std::string_view> const training{"--seq",
-                                                     "--global-batch",
-                                                     "--micro-batch",
-                                                     "--expert-imbalance",
-                                                     "--zero",
-                                                     "--zero-ranks",
-                                                     "--zero-keep",
-                                                     "--zero-accumulate",
-                                                     "--gradient-release",
-                                                     "--schedule",
-                                                     "--recompute",
-                                                     "--recompute-every",
-                                                     "--recompute-parts",
-                                                     "--memory-limit",
-                                                     "--tp-kind",
-                                                     "--sequence-parallel",
-                                                     "--types",
-                                                     "--optimizer",
-                                                     "--master-weights",
-                                                     "--moment-dtype",
-                                                     "--reduce-dtype",
-                                                     "--row-dtype",
-                                                     "--offload",
-                                                     "--offload-window",
-                                                     "--cp",
-                                                     "--cp-heads",
-                                                     "--cp-inner",
-                                                     "--attention-output",
-                                                     "--expert-mesh",
-                                                     "--pair",
-                                                     "--stages",
-                                                     "--zigzag",
-                                                     "--product-dtype"};
-        std::vector<std::string_view> const plan{"--chunks", "--order"};
-        auto const all = [](std::initializer_list<std::vector<std::string_view>> lists) {
-            std::vector<std::string_view> joined;
-            for (auto const& list : lists) joined.insert(joined.end(), list.begin(), list.end());
-            return joined;
+        using Names = std::vector<std::string>;
+        auto const joined = [](std::initializer_list<Names> lists) {
+            Names all;
+            for (auto const& list : lists) all.insert(all.end(), list.begin(), list.end());
+            return all;
         };
+        auto const machine = joined({flags_under("the machine"), flags_under("the model"), {"--dtype"}});
+        auto training = joined({machine, flags_under("training"), flags_under("what is given"), {"--types"}});
+        std::erase(training, "--mesh"); // a single plan has all of it in its own flag
+        auto const plan = flags_under("what else one plan has");
         std::array const kinds{
             Kind{"--list", Task::list, {}},
-            Kind{"--hardware-out", Task::write_hardware, machine},
-            Kind{"--evaluate", Task::evaluate, all({machine, model, training, plan})},
-            Kind{"--explain", Task::explain, all({machine, {"--model", "--model-json", "--dtype"}, training, plan})},
+            Kind{"--hardware-out", Task::write_hardware, flags_under("the machine")},
+            Kind{"--evaluate", Task::evaluate, joined({training, plan, {"--json"}})},
+            Kind{"--explain", Task::explain, joined({training, plan})},
             Kind{"--serve", Task::serve,
-                 all({machine,
-                      model,
-                      {"--mesh", "--prompt", "--output", "--rate", "--ttft-p95-ms", "--objective", "--top"}})},
-            Kind{"", Task::search, all({machine, model, training, {"--mesh", "--top", "--svg"}})},
+                 joined({machine, flags_under("serving"), {"--mesh", "--top", "--json"}})},
+            Kind{"", Task::search, joined({training, {"--mesh", "--top", "--svg", "--json"}})},
         };
         auto const& kind = *std::find_if(kinds.begin(), kinds.end() - 1, [&](Kind const& x) { return has(x.flag); });
         o.task = kind.task;
@@ -276,11 +255,30 @@ class Parser {
                    " devices: give --devices, or a larger last link");
         o.request.hardware.devices = static_cast<std::int64_t>(product);
     }
+    /// Takes a field of the strategy from its flag: a search keeps it.
+    void read_field(planner::Request& request, report::StrategyFlag const& flag) const {
+        std::string const name(flag.flag), given = flag.shown.empty() ? "on" : text(name);
+        report::with_field(request.given, flag.field, [&]<class T>(T& member) {
+            if constexpr (std::is_same_v<T, bool>)
+                member = choice(name, given, off_and_on) == 1;
+            else if constexpr (std::is_integral_v<T>)
+                member = static_cast<T>(
+                    whole(name, given, static_cast<std::int64_t>(flag.least), static_cast<std::int64_t>(flag.most)));
+            else if constexpr (std::is_floating_point_v<T>)
+                member = real(name, given, flag.least, flag.most);
+            else if constexpr (HasWords<T>)
+                member = static_cast<T>(choice(name, given, report::flag_words<T>()));
+            else if constexpr (std::is_same_v<T, std::string>) // a schedule
+                member = pipeline::generators[choice(name, given, schedule_names())].name;
+        });
+        bool const is_open = flag.field == "chunks" && request.given.chunks == 0; // as few as there can be
+        if (!is_open) request.keep(flag.field);
+    }
     void read_numbers(Options& o) {
         auto& request = o.request;
         auto& given = request.given;
-        if (has("--dtype"))
-            given.element = static_cast<planner::Element>(choice("--dtype", text("--dtype"), report::element_names));
+        for (auto const& flag : report::strategy_flags)
+            if (has_flag(flag) && has(std::string(flag.flag))) read_field(request, flag);
         if (auto const lacking = train::element_refusal(given.element); !lacking.empty()) refuse("--dtype: " + lacking);
         if (has("--product-dtype"))
             given.fp8_products =
@@ -311,7 +309,7 @@ class Parser {
             if (!bytes) refuse(name + " " + text(name) + " is not a size such as " + examples);
             return *bytes;
         };
-        given.seq = needed("--seq", 1 << 24);
+        if (!has("--seq")) refuse("give --seq N");
         given.batch = needed("--global-batch", 1 << 24);
         for (auto const& [axis, extent] : o.mesh)
             for_each_field<Strategy>([&]<class Member>(Field<Strategy, Member> const& field) {
@@ -321,7 +319,6 @@ class Parser {
         if (has("--micro-batch"))
             request.least_micro_batch = request.most_micro_batch =
                 whole("--micro-batch", text("--micro-batch"), 1, 1 << 24);
-        if (has("--zero")) request.keep(&ZeroSharding::stage, static_cast<int>(whole("--zero", text("--zero"), 0, 3)));
         if (has("--optimizer")) {
             static std::array<std::pair<std::string_view, model::Optimizer>, 4> const known{
                 {{"adamw", model::AdamW()}, {"sgd", model::Sgd()}, {"lion", model::Lion()}, {"muon", model::Muon()}}};
@@ -329,14 +326,6 @@ class Parser {
             for (auto const& [name, optimizer] : known) names.push_back(name);
             given.optimizer = known[choice("--optimizer", text("--optimizer"), names)].second;
         }
-        if (has("--moment-dtype"))
-            given.precision.moments =
-                static_cast<Compact>(choice("--moment-dtype", text("--moment-dtype"), compact_names));
-        if (has("--reduce-dtype"))
-            given.precision.reduce =
-                static_cast<Compact>(choice("--reduce-dtype", text("--reduce-dtype"), compact_names));
-        if (has("--row-dtype"))
-            given.precision.rows = static_cast<Compact>(choice("--row-dtype", text("--row-dtype"), compact_names));
         if (has("--offload"))
             given.offload =
                 model::offload_of(model::offload_names[choice("--offload", text("--offload"), model::offload_names)]);
@@ -344,21 +333,15 @@ class Parser {
             if (!given.offload.optimizer && !given.offload.activations) refuse("--offload-window belongs to --offload");
             given.offload.window_bytes = static_cast<std::size_t>(size("--offload-window", "1GiB, 64MiB or 100000000"));
         }
-        if (has("--chunks")) request.keep(&Strategy::chunks, whole("--chunks", text("--chunks"), 1, 1 << 10));
         auto& recompute = given.recompute;
         using Kind = model::Recomputation::Kind;
         if (has("--recompute"))
-            request.keep(&Strategy::recompute,
-                         model::Recomputation{
-                             .kind = static_cast<Kind>(choice("--recompute", text("--recompute"),
-                                                              std::span(model::recomputation_names).first(4)))});
+            recompute.kind = static_cast<Kind>(
+                choice("--recompute", text("--recompute"), std::span(model::recomputation_names).first(4)));
+        if (has("--recompute")) request.keep("recompute");
         auto const kind = recompute.kind;
-        if (has("--recompute-every")) {
-            if (kind != Kind::selective && kind != Kind::full)
-                refuse("--recompute-every belongs to --recompute selective or full");
-            recompute.every =
-                static_cast<std::size_t>(whole("--recompute-every", text("--recompute-every"), 1, 1 << 16));
-        }
+        if (has("--recompute-every") && kind != Kind::selective && kind != Kind::full)
+            refuse("--recompute-every belongs to --recompute selective or full");
         if (has("--memory-limit")) {
             auto const limit = size("--memory-limit", "60GiB, 500MiB or 1000000000");
             request.hardware.memory_bytes = std::min(request.hardware.memory_bytes, limit);
@@ -371,34 +354,9 @@ class Parser {
                        " is not a list of inputs, norms, activations, attention, rows");
             recompute.pieces = *pieces;
         }
-        auto const on_or_off = [&](std::string const& name) {
-            static constexpr std::array<std::string_view, 2> names{"off", "on"};
-            return has(name) ? std::optional(choice(name, text(name), names) == 1) : std::nullopt;
-        };
-        if (has("--tp-kind"))
-            given.tensor_kind =
-                static_cast<model::TensorKind>(choice("--tp-kind", text("--tp-kind"), model::tensor_kind_names));
-        auto const keep = [&](auto field, auto const& value) {
-            if (value) request.keep(field, *value);
-        };
-        keep(&Strategy::sequence_parallel, on_or_off("--sequence-parallel"));
-        if (has("--attention-output"))
-            request.keep(&Strategy::attention_output,
-                         static_cast<model::AttentionOutput>(
-                             choice("--attention-output", text("--attention-output"), model::attention_output_names)));
         if (has("--expert-mesh")) read_expert_mesh(o);
-        keep(&ZeroSharding::keeps_parameters, on_or_off("--zero-keep"));
-        keep(&ZeroSharding::accumulates_gradients, on_or_off("--zero-accumulate"));
-        given.sharding.releases_gradients = has("--gradient-release");
-        given.precision.keeps_masters = on_or_off("--master-weights").value_or(true);
         if (!given.precision.keeps_masters && given.element != planner::Element::bf16)
             refuse("--master-weights off is for --dtype bf16: other weights are updated as they are");
-        if (has("--schedule")) {
-            std::vector<std::string_view> names;
-            for (auto const& generator : pipeline::generators) names.push_back(generator.name);
-            choice("--schedule", text("--schedule"), names);
-            request.keep(&Strategy::schedule, text("--schedule"));
-        }
         if (has("--pair") &&
             choice("--pair", text("--pair"), std::array<std::string_view, 3>{"auto", "on", "off"}) > 0) {
             request.keep(&Strategy::pairs, text("--pair") == "on");
@@ -409,9 +367,8 @@ class Parser {
         }
         if (has("--stages")) read_stages(o);
         given.zigzag = true;
-        keep(&Strategy::zigzag, on_or_off("--zigzag"));
-        if (has("--zero-ranks"))
-            request.keep(&ZeroSharding::ranks, static_cast<int>(whole("--zero-ranks", text("--zero-ranks"), 1, many)));
+        if (has("--zigzag"))
+            request.keep(&Strategy::zigzag, choice("--zigzag", text("--zigzag"), off_and_on) == 1);
         if (has("--zero"))
             if (auto const refused = given.sharding.refusal())
                 refuse(report::in_flags(refused->why, [](std::string_view) { return true; }));

@@ -10,6 +10,7 @@
 #include <pentad/report/plan_table.hpp>
 #include <pentad/report/plan_text.hpp>
 #include <pentad/report/plan_types.hpp>
+#include <pentad/report/strategy_flags.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -19,6 +20,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace pentad_plan {
@@ -95,18 +97,17 @@ Json plan_json(Candidate const& plan) {
     Json json;
     for (auto const axis : c.order) json["mesh"][std::string(axis)] = c.extent(axis);
     json["micro_batch"] = c.micro_batch();
-    json["zero"] = c.sharding.stage;
-    json["schedule"] = c.schedule;
-    if (c.chunks > 0) json["chunks"] = c.chunks;
-    if (c.sharding.ranks > 0) json["zero_ranks"] = c.sharding.ranks;
-    if (c.sharding.keeps_parameters) json["zero_keep"] = "on";
-    if (c.sharding.accumulates_gradients) json["zero_accumulate"] = "on";
-    if (c.sharding.releases_gradients) json["gradient_release"] = true;
+    for (auto const& flag : report::strategy_flags) {
+        std::string key(flag.flag.substr(2));
+        std::replace(key.begin(), key.end(), '-', '_');
+        report::with_field(c, flag.field, [&]<class T>(T const& member) {
+            if constexpr (std::is_arithmetic_v<T>)
+                json[key] = member;
+            else
+                json[key] = report::flag_value(c, flag);
+        });
+    }
     json["recompute"] = model::name(c.recompute.kind);
-    if (c.recompute.every > 1) json["recompute_every"] = c.recompute.every;
-    json["tp_kind"] = model::name(c.tensor_kind);
-    json["sequence_parallel"] = c.sequence_parallel;
-    json["attention_output"] = model::name(c.attention_output);
     if (c.experts) json["expert_mesh"] = {{"ep", c.experts->ep}, {"etp", c.experts->etp}};
     if (c.cp > 1) {
         auto const choice = report::context_choice(c);

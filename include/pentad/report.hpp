@@ -16,5 +16,6 @@
 #include <pentad/report/plan_text.hpp>
 #include <pentad/report/plan_types.hpp>
 #include <pentad/report/progress.hpp>
+#include <pentad/report/strategy_flags.hpp>
 #include <pentad/report/terminal.hpp>
 #include <pentad/report/timeline.hpp>

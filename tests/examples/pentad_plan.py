@@ -131,11 +131,12 @@ def search(folder):
     expect(output_of(f"{SMALL} --explain {more} --types") == output_of(f"{SMALL} --types"), "other types")
     # What is given is kept.
     for flag, key, value in (("--mesh tp=4", "mesh", 4), ("--zero 2", "zero", 2), ("--zero-ranks 2", "zero_ranks", 2),
-                             ("--zero-keep on", "zero_keep", "on"), ("--zero-accumulate on", "zero_accumulate", "on"),
+                             ("--zero-keep on", "zero_keep", True), ("--zero-accumulate on", "zero_accumulate", True),
                              ("--gradient-release", "gradient_release", True), ("--recompute full", "recompute", "full"),
                              ("--micro-batch 1", "micro_batch", 1), ("--mesh tp=2 --sequence-parallel on", "sequence_parallel", True),
                              ("--mesh tp=2 --sequence-parallel off", "sequence_parallel", False),
-                             ("--mesh pp=4 --schedule zb-h1", "schedule", "zb-h1"), ("--mesh cp=2 --cp allgather", "cp", "allgather"),
+                             ("--mesh pp=4 --schedule zb-h1", "schedule", "zb-h1"), ("--mesh pp=2 --schedule interleaved-1f1b --chunks 2", "chunks", 2),
+                             ("--bucket-elements 1000000", "bucket_elements", 1000000), ("--local-steps 8", "local_steps", 8), ("--mesh cp=2 --cp allgather", "cp", "allgather"),
                              ("--mesh cp=4 --cp two-level --cp-heads 2", "cp_heads", 2), ("--mesh cp=4 --cp double-ring --cp-inner 2", "cp_inner", 2)):
         plans = json_of(f"{SMALL} {flag}")["plans"]
         kept = [plan[key]["tp"] if key == "mesh" else plan[key] for plan in plans]
@@ -333,7 +334,7 @@ def bad_input(folder):
              "heads = 32 over tp = 8 gives 4, which are not divisible by the 8 ranks of cp that exchange heads"),
             (one.replace("llama-3-8b", "deepseek-v3") + " --cp ring", 2, "--cp ring: deepseek-v3 has no attention that it changes: leave it out"),
             (SERVE + " --cp ring", 2, "--cp has no meaning with --serve"),
-            (SMALL + " --chunks 2", 2, "--chunks is for --evaluate and --explain"),
+            (SMALL + " --order dp,tp", 2, "--order is for --evaluate and --explain"),
             (SMALL + " --prompt 5", 2, "--prompt is for --serve"),
             (SMALL + " --json --types", 2, "--json and --types are two answers"),
             (SMALL + " --evaluate dp=16 --mesh dp=4", 2, "--mesh has no meaning with --evaluate"),

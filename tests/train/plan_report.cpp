@@ -71,19 +71,19 @@ TEST_CASE("the table has a line for each plan, columns for axes that send, and w
 TEST_CASE("the settings of a plan are flags, and an unusual order is one of them") {
     Strategy c;
     c.dp = 8, c.tp = 2;
-    CHECK(report::settings_text(c) == "--micro-batch 1 --zero 0 --recompute none");
+    CHECK(report::settings_text(c) == "--micro-batch 1");
     c.order = {"tp", "pp", "ep", "cp", "dp"};
     c.sharding.stage = 1;
     c.sharding.ranks = 4;
     CHECK(report::mesh_text(c) == "tp=2,dp=8");
-    CHECK(report::settings_text(c) == "--order tp,dp --micro-batch 1 --zero 1 --zero-ranks 4 --recompute none");
+    CHECK(report::settings_text(c) == "--order tp,dp --micro-batch 1 --zero 1 --zero-ranks 4");
     c.tp = 1, c.pp = 2;
     c.order = {"tp", "dp", "pp", "ep", "cp"};
     c.schedule = "zb-v";
     c.chunks = 2;
     c.sequence_parallel = true;
     CHECK(report::settings_text(c) ==
-          "--micro-batch 1 --zero 1 --zero-ranks 4 --schedule zb-v --chunks 2 --recompute none --sequence-parallel on");
+          "--micro-batch 1 --zero 1 --zero-ranks 4 --sequence-parallel on --schedule zb-v --chunks 2");
 }
 
 TEST_CASE("the picture has every plan once, the front, and the limit where the memory ends") {
@@ -95,7 +95,7 @@ TEST_CASE("the picture has every plan once, the front, and the limit where the m
     CHECK(count_of(text, "<title>") == 6);
     CHECK(count_of(text, "<circle") == 6 + 3); // and the legend
     CHECK(has(text, "a &lt;machine>"));
-    CHECK(has(text, "dp=8 --micro-batch 1 --zero 0 --recompute none: 83.1 GiB, 2.00 s, 50.0 %"));
+    CHECK(has(text, "dp=8 --micro-batch 1: 83.1 GiB, 2.00 s, 50.0 %"));
     // 0 to 100 GiB, 0 to 60 %: 640 wide from 58, 320 high from 34.
     CHECK(has(text, "<path id=\"limit\" d=\"M570 34v320\""));
     CHECK(has(text, "<circle cx=\"506\" cy=\"140.7\" r=\"4\" fill=\"#2c6fbb\">"));

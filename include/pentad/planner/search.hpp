@@ -14,6 +14,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -65,6 +66,16 @@ struct Request {
         given.sharding.*field = value;
         open_sharding.remove(field);
     }
+    /// The field of a path, "zigzag" or "sharding.stage", has its value in `given`.
+    void keep(std::string_view path) {
+        if (path.starts_with(sharding)) return open_sharding.remove(path.substr(sharding.size()));
+        open.remove(path.substr(0, path.find('.')));
+    }
+    /// Whether a search can choose the field of a path.
+    [[nodiscard]] static constexpr bool is_searched(std::string_view path) {
+        return path.starts_with(sharding) ? searched_sharding.contains(path.substr(sharding.size()))
+                                          : searched_fields.contains(path);
+    }
     /// Whether a value of a field is to be looked at.
     template <class Member>
     [[nodiscard]] bool wants(Member Strategy::* field, Member const& value) const {
@@ -74,6 +85,9 @@ struct Request {
     [[nodiscard]] bool wants(Member ZeroSharding::* field, Member const& value) const {
         return open_sharding.contains(field) || given.sharding.*field == value;
     }
+
+  private:
+    static constexpr std::string_view sharding = "sharding.";
 };
 
 struct Candidate {

@@ -1,5 +1,7 @@
-// The flags of train_lm and pentad_plan for the fields of a Strategy and the sizes of a model.
+// The flags of train_lm and pentad_plan for the fields of a Strategy and the sizes of a model, and refusals in their words.
 #pragma once
+
+#include <pentad/report/strategy_flags.hpp>
 
 #include <algorithm>
 #include <array>
@@ -14,7 +16,9 @@ struct FieldFlag {
     std::string_view field, flag;
     bool is_switch = false; ///< the flag takes no value
 };
-inline constexpr std::array field_flags{
+namespace detail {
+/// Sizes of a model, and what a flag says with others.
+inline constexpr std::array more_field_flags{
     FieldFlag{"layers", "--layers"},
     FieldFlag{"hidden", "--hidden"},
     FieldFlag{"heads", "--heads"},
@@ -33,33 +37,19 @@ inline constexpr std::array field_flags{
     FieldFlag{"tp", "--mesh"},
     FieldFlag{"experts", "--expert-mesh"},
     FieldFlag{"batch", "--batch"},
-    FieldFlag{"micro_batches", "--micro-batches"},
-    FieldFlag{"seq", "--seq"},
-    FieldFlag{"schedule", "--schedule"},
-    FieldFlag{"chunks", "--chunks"},
     FieldFlag{"pairs", "--pair"},
     FieldFlag{"stage_layers", "--stages"},
-    FieldFlag{"tensor_kind", "--tp-kind"},
-    FieldFlag{"sequence_parallel", "--sequence-parallel"},
     FieldFlag{"context", "--cp"},
     FieldFlag{"inner_cp", "--cp-inner"},
-    FieldFlag{"attention_output", "--attention-output"},
-    FieldFlag{"row_parts", "--row-parts"},
-    FieldFlag{"bucket_elements", "--bucket-elements"},
-    FieldFlag{"recompute.every", "--recompute-every"},
-    FieldFlag{"sharding.stage", "--zero"},
-    FieldFlag{"sharding.ranks", "--zero-ranks"},
-    FieldFlag{"sharding.keeps_parameters", "--zero-keep"},
-    FieldFlag{"sharding.accumulates_gradients", "--zero-accumulate"},
-    FieldFlag{"sharding.releases_gradients", "--gradient-release", true},
-    FieldFlag{"local.steps", "--local-steps"},
-    FieldFlag{"local.ranks", "--local-ranks"},
-    FieldFlag{"local.outer_learning_rate", "--outer-lr"},
-    FieldFlag{"local.outer_momentum", "--outer-momentum"},
-    FieldFlag{"precision.keeps_masters", "--master-weights"},
-    FieldFlag{"element", "--dtype"},
     FieldFlag{"clip", "--clip"},
 };
+} // namespace detail
+inline constexpr auto field_flags = [] {
+    std::array<FieldFlag, detail::more_field_flags.size() + strategy_flags.size()> all{};
+    auto next = std::copy(detail::more_field_flags.begin(), detail::more_field_flags.end(), all.begin());
+    for (auto const& flag : strategy_flags) *next++ = {flag.field, flag.flag, flag.shown.empty()};
+    return all;
+}();
 
 /// "sharding.stage" is "--zero"; empty where no flag sets the field.
 constexpr std::string_view flag_of(std::string_view field) {

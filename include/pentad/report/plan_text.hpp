@@ -28,8 +28,6 @@ inline std::string recompute_text(model::Recomputation const& recompute) {
 }
 /// "layers 0 to 3: all; layers 4 to 7: norms,activations".
 std::string recomputed_layers(model::Recomputation const& recompute, std::size_t layers);
-/// As flags.
-std::string recompute_flags(model::Recomputation const& recompute);
 inline std::string_view name(planner::Element element) { return word_of(element); }
 
 /// "12.3 %"
@@ -59,8 +57,7 @@ std::string run_flags(Strategy const& c);
 /// The command that trains as a plan says. @param model the config.json of the model
 std::string run_command(Strategy const& c, std::string const& model);
 
-/// All else that sets a plan apart from another, as flags of pentad_plan; but for local steps and the size of buckets,
-/// for which it has none.
+/// All else that sets a plan apart from another, as flags of pentad_plan, which has none for the numbers of an optimizer.
 std::string settings_text(Strategy const& c);
 
 /// The kinds of memory, as the words for them and bytes.

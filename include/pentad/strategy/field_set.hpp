@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 
@@ -32,6 +33,10 @@ class FieldSet {
         return (bits_ & bit(member)) != 0;
     }
 
+    /// By name, as FieldsOf<T> has it; of a field that is not there nothing is removed.
+    constexpr void remove(std::string_view name) { bits_ &= ~bit(name); }
+    [[nodiscard]] constexpr bool contains(std::string_view name) const { return (bits_ & bit(name)) != 0; }
+
     friend constexpr bool operator==(FieldSet const&, FieldSet const&) = default;
 
   private:
@@ -43,6 +48,15 @@ class FieldSet {
         for_each_field<T>([&]<class Other>(Field<T, Other> const& field) {
             if constexpr (std::is_same_v<Other, Member>)
                 if (field.member == member) bit = next;
+            next <<= 1;
+        });
+        return bit;
+    }
+
+    static constexpr std::uint64_t bit(std::string_view name) {
+        std::uint64_t bit = 0, next = 1;
+        for_each_field<T>([&](auto const& field) {
+            if (field.name == name) bit = next;
             next <<= 1;
         });
         return bit;

@@ -5,6 +5,7 @@
 
 #include <pentad/mesh/inline.hpp>
 #include <pentad/planner/pairs.hpp>
+#include <pentad/report/strategy_flags.hpp>
 
 #include <array>
 #include <string>
@@ -24,13 +25,15 @@ PENTAD_INLINE std::string recomputed_layers(model::Recomputation const& recomput
     return text;
 }
 
+namespace detail {
 PENTAD_INLINE std::string recompute_flags(model::Recomputation const& recompute) {
-    return "--recompute " + std::string(model::name(recompute.kind)) +
-           (recompute.every > 1 ? " --recompute-every " + std::to_string(recompute.every) : "") +
+    if (recompute.kind == model::Recomputation::Kind::none) return "";
+    return " --recompute " + std::string(model::name(recompute.kind)) +
            (recompute.kind == model::Recomputation::Kind::selective && recompute.pieces != model::Recomputation{}.pieces
                 ? " --recompute-parts " + model::text(recompute.pieces)
                 : "");
 }
+} // namespace detail
 
 PENTAD_INLINE std::string mesh_text(Strategy const& c) {
     std::string text;
@@ -57,23 +60,15 @@ PENTAD_INLINE std::string pair_flag(Strategy const& c) {
     if (generator == nullptr || !generator->has_pairs) return "";
     return c.pairs ? " --pair on" : c.expert_mesh().ep > 1 ? " --pair off" : "";
 }
-/// The optimizer and the formats of numbers, as flags, where they are not the defaults of both programs.
+/// Where states are, and the optimizer, as flags.
 PENTAD_INLINE std::string state_flags(Strategy const& c) {
     std::string flags;
-    auto const add = [&](std::string_view flag, std::string_view value) {
-        flags += " " + std::string(flag) + " " + std::string(value);
-    };
-    auto const add_compact = [&](std::string_view flag, Compact compact) {
-        if (compact != Compact::none) add(flag, compact_names[static_cast<std::size_t>(compact)]);
-    };
-    if (auto const index = c.optimizer.index(); index > 0) add("--optimizer", optimizer_names.at(index));
-    if (!c.precision.keeps_masters) add("--master-weights", "off");
-    add_compact("--moment-dtype", c.precision.moments);
-    add_compact("--reduce-dtype", c.precision.reduce);
-    add_compact("--row-dtype", c.precision.rows);
+    if (auto const index = c.optimizer.index(); index > 0)
+        flags += " --optimizer " + std::string(optimizer_names.at(index));
     if (c.offload.optimizer || c.offload.activations)
-        add("--offload", model::offload_names[(c.offload.optimizer ? 1u : 0u) + (c.offload.activations ? 2u : 0u)]);
-    if (c.offload.window_bytes > 0) add("--offload-window", std::to_string(c.offload.window_bytes));
+        flags += " --offload " + std::string(model::offload_names[(c.offload.optimizer ? 1u : 0u) +
+                                                                  (c.offload.activations ? 2u : 0u)]);
+    if (c.offload.window_bytes > 0) flags += " --offload-window " + std::to_string(c.offload.window_bytes);
     return flags;
 }
 /// " --stages 3,3,2", or balanced; nothing where layers are dealt evenly.
@@ -81,20 +76,16 @@ PENTAD_INLINE std::string stages_flag(Strategy const& c) {
     if (c.pp == 1 || (c.stage_layers.empty() && !c.balances_stages)) return "";
     return " --stages " + (c.balances_stages ? "balanced" : stages_text(c.stage_layers));
 }
-/// What train_lm and pentad_plan say with the same flags.
+/// What train_lm and pentad_plan say with the same flags, but for those of the batch and of --dtype.
 PENTAD_INLINE std::string shared_flags(Strategy const& c) {
-    return " --zero " + std::to_string(c.sharding.stage) +
-           (c.sharding.ranks > 0 ? " --zero-ranks " + std::to_string(c.sharding.ranks) : "") +
-           (c.sharding.keeps_parameters ? " --zero-keep on" : "") +
-           (c.sharding.accumulates_gradients ? " --zero-accumulate on" : "") +
-           (c.sharding.releases_gradients ? " --gradient-release" : "") +
-           (c.pp > 1 ? " --schedule " + c.schedule + (c.chunks > 0 ? " --chunks " + std::to_string(c.chunks) : "")
-                     : "") +
-           stages_flag(c) + pair_flag(c) + state_flags(c) + (c.cp > 1 ? " " + context_choice(c).flags() : "") + " " +
+    return flags_text(c, Strategy(),
+                      [&](StrategyFlag const& flag) {
+                          bool const is_of_pipeline = flag.field == "schedule" || flag.field == "chunks";
+                          bool const is_apart = flag.field == "seq" || flag.field == "micro_batches" || flag.field == "element";
+                          return !is_apart && (!is_of_pipeline || c.pp > 1);
+                      }) +
+           stages_flag(c) + pair_flag(c) + state_flags(c) + (c.cp > 1 ? " " + context_choice(c).flags() : "") +
            recompute_flags(c.recompute) +
-           (c.tensor_kind != model::TensorKind::one_d ? " --tp-kind " + std::string(model::name(c.tensor_kind)) : "") +
-           (c.sequence_parallel ? " --sequence-parallel on" : "") +
-           (c.attention_output == model::AttentionOutput::all_to_all ? " --attention-output all-to-all" : "") +
            (c.experts ? " --expert-mesh ep=" + std::to_string(c.experts->ep) + ",etp=" + std::to_string(c.experts->etp)
                       : "");
 }
@@ -156,18 +147,9 @@ PENTAD_INLINE std::string optimizer_flags(model::Optimizer const& optimizer) {
 } // namespace detail
 
 PENTAD_INLINE std::string run_flags(Strategy const& c) {
-    Strategy const usual;
     return "--mesh " + mesh_text(c) + " --seq " + std::to_string(c.seq) + " --batch " + std::to_string(c.batch) +
            " --micro-batches " + std::to_string(c.micro_batches) + " --dtype " + std::string(name(c.element)) +
            detail::shared_flags(c) + detail::optimizer_flags(c.optimizer) + (c.cp > 1 && c.zigzag ? " --zigzag" : "") +
-           (c.row_parts != usual.row_parts ? " --row-parts " + std::to_string(c.row_parts) : "") +
-           (c.bucket_elements != usual.bucket_elements ? " --bucket-elements " + std::to_string(c.bucket_elements)
-                                                       : "") +
-           (c.local.is_on()
-                ? " --local-steps " + std::to_string(c.local.steps) + " --local-ranks " +
-                      std::to_string(c.local.ranks) + detail::number_flag("--outer-lr", c.local.outer_learning_rate) +
-                      detail::number_flag("--outer-momentum", c.local.outer_momentum)
-                : "") +
            (c.sharding.releases_gradients ? " --clip 0" : "") +
            (c.offload.optimizer || c.offload.activations
                 ? " --offload-folder " + (c.offload.folder.empty() ? std::string("FOLDER") : c.offload.folder)
