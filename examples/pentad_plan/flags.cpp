@@ -92,7 +92,8 @@ std::vector<FlagGroup> const& flag_groups() {
         for (auto const& flag : report::strategy_flags) {
             if (!has_flag(flag)) continue;
             auto const heading = planner::Request::is_searched(flag.field) ? of_search : of_training;
-            auto& group = *std::find_if(all.begin(), all.end(), [&](FlagGroup const& one) { return one.heading == heading; });
+            auto& group =
+                *std::find_if(all.begin(), all.end(), [&](FlagGroup const& one) { return one.heading == heading; });
             auto const usual = report::flag_value(Strategy(), flag);
             group.flags.push_back({std::string(flag.flag), std::string(flag.shown),
                                    report::flag_help(flag) + (flag.shown.empty() ? "" : " (" + usual + ")")});

@@ -163,8 +163,7 @@ class Parser {
             Kind{"--hardware-out", Task::write_hardware, flags_under("the machine")},
             Kind{"--evaluate", Task::evaluate, joined({training, plan, {"--json"}})},
             Kind{"--explain", Task::explain, joined({training, plan})},
-            Kind{"--serve", Task::serve,
-                 joined({machine, flags_under("serving"), {"--mesh", "--top", "--json"}})},
+            Kind{"--serve", Task::serve, joined({machine, flags_under("serving"), {"--mesh", "--top", "--json"}})},
             Kind{"", Task::search, joined({training, {"--mesh", "--top", "--svg", "--json"}})},
         };
         auto const& kind = *std::find_if(kinds.begin(), kinds.end() - 1, [&](Kind const& x) { return has(x.flag); });
@@ -367,8 +366,7 @@ class Parser {
         }
         if (has("--stages")) read_stages(o);
         given.zigzag = true;
-        if (has("--zigzag"))
-            request.keep(&Strategy::zigzag, choice("--zigzag", text("--zigzag"), off_and_on) == 1);
+        if (has("--zigzag")) request.keep(&Strategy::zigzag, choice("--zigzag", text("--zigzag"), off_and_on) == 1);
         if (has("--zero"))
             if (auto const refused = given.sharding.refusal())
                 refuse(report::in_flags(refused->why, [](std::string_view) { return true; }));

@@ -41,7 +41,7 @@ std::vector<MeshAxis> ordered_axes(Options const& options, pentad::pipeline::Sch
             auto ordered = options;
             ordered.mesh = axes_of(order);
             return pentad::train::node_traffic(communicators, make_mesh(ordered, schedule), make,
-                                               static_cast<int>(options.local_steps));
+                                               static_cast<int>(options.strategy.local.steps));
         });
     auto const& taken = chooses ? orders.best : orders.given;
     if (says) {

@@ -36,7 +36,7 @@ void repair_checkpoints(Options& o, Complaint& complaint) {
         if (o.resume == "auto")
             complaint.leave_out("--resume auto needs the folder of the checkpoints: --save FOLDER", "--resume");
     }
-    if (o.local_steps > 0 && !(o.save.empty() && o.resume.empty()))
+    if (o.strategy.local.steps > 0 && !(o.save.empty() && o.resume.empty()))
         complaint.leave_out(
             "--local-steps: each group of ranks has an optimizer state of its own, which --save does not save and "
             "--resume does not read",

@@ -127,29 +127,30 @@ void repair_router(Options& o, Complaint& complaint) {
     auto const leave_out = [&](std::string_view flag, std::string const& why) {
         complaint.leave_out(std::string(flag) + " " + why + ": leave it out", flag);
     };
-    for (auto const& [flag, is_given] : {std::pair("--top-k", o.top_k != defaults.top_k),
-                                         std::pair("--moe-every", o.moe_every != defaults.moe_every),
-                                         std::pair("--aux-coef", weighs(o.aux_coef, o.usual_aux_coef)),
-                                         std::pair("--z-coef", weighs(o.z_coef, o.usual_z_coef)),
-                                         std::pair("--row-dtype", o.row_dtype != defaults.row_dtype),
-                                         std::pair("--router", o.router != defaults.router),
-                                         std::pair("--renormalise", !o.renormalise.empty()),
-                                         std::pair("--route-scale", o.route_scale != defaults.route_scale),
-                                         std::pair("--expert-groups", o.expert_groups != defaults.expert_groups),
-                                         std::pair("--top-groups", o.top_groups != defaults.top_groups),
-                                         std::pair("--expert-ffn", o.expert_ffn != defaults.expert_ffn),
-                                         std::pair("--shared-experts", o.shared_experts != defaults.shared_experts),
-                                         std::pair("--dense-layers", o.dense_layers != defaults.dense_layers),
-                                         std::pair("--balance", !o.balance.empty()),
-                                         std::pair("--capacity", o.capacity != defaults.capacity),
-                                         std::pair("--bias-rate", o.bias_rate != defaults.bias_rate),
-                                         std::pair("--bias-step", o.bias_step != defaults.bias_step),
-                                         std::pair("--drop", o.drop != defaults.drop),
-                                         std::pair("--rebalance-experts", o.rebalance_experts > 0),
-                                         std::pair("--row-parts", o.row_parts != defaults.row_parts)})
+    for (auto const& [flag, is_given] :
+         {std::pair("--top-k", o.top_k != defaults.top_k),
+          std::pair("--moe-every", o.moe_every != defaults.moe_every),
+          std::pair("--aux-coef", weighs(o.aux_coef, o.usual_aux_coef)),
+          std::pair("--z-coef", weighs(o.z_coef, o.usual_z_coef)),
+          std::pair("--row-dtype", o.strategy.precision.rows != defaults.strategy.precision.rows),
+          std::pair("--router", o.router != defaults.router),
+          std::pair("--renormalise", !o.renormalise.empty()),
+          std::pair("--route-scale", o.route_scale != defaults.route_scale),
+          std::pair("--expert-groups", o.expert_groups != defaults.expert_groups),
+          std::pair("--top-groups", o.top_groups != defaults.top_groups),
+          std::pair("--expert-ffn", o.expert_ffn != defaults.expert_ffn),
+          std::pair("--shared-experts", o.shared_experts != defaults.shared_experts),
+          std::pair("--dense-layers", o.dense_layers != defaults.dense_layers),
+          std::pair("--balance", !o.balance.empty()),
+          std::pair("--capacity", o.capacity != defaults.capacity),
+          std::pair("--bias-rate", o.bias_rate != defaults.bias_rate),
+          std::pair("--bias-step", o.bias_step != defaults.bias_step),
+          std::pair("--drop", o.drop != defaults.drop),
+          std::pair("--rebalance-experts", o.rebalance_experts > 0),
+          std::pair("--row-parts", o.strategy.row_parts != defaults.strategy.row_parts)})
         if (is_given && o.experts < 1) leave_out(flag, "is of experts, and the model has none");
     if (o.experts < 1) return;
-    if (o.rebalance_experts > 0 && o.local_steps > 0)
+    if (o.rebalance_experts > 0 && o.strategy.local.steps > 0)
         leave_out("--rebalance-experts", "does not go with --local-steps: optimizer states of groups differ");
     bool has_bias = o.balance.starts_with("bias");
     if (weighs(o.aux_coef, o.usual_aux_coef) && !has_balance_loss(o))
@@ -191,19 +192,21 @@ void repair_latent_attention(Options& o, Complaint& complaint) {
     for (auto const& [is_given, flag] :
          {std::pair(o.kv_heads_given, "--kv-heads"), std::pair(o.positions != defaults.positions, "--positions"),
           std::pair(o.soft_cap > 0, "--soft-cap"), std::pair(o.attention_sinks, "--attention-sinks"),
-          std::pair(o.tp_kind != defaults.tp_kind, "--tp-kind")})
+          std::pair(o.strategy.tensor_kind != defaults.strategy.tensor_kind, "--tp-kind")})
         if (is_given)
             complaint.leave_out(std::string(flag) + " is of attention that is not latent: leave it out", flag);
 }
 
 /// Documents are packed in one dimension of tensor parallelism alone.
 void repair_tensor_kind(O& o, Complaint& complaint) {
-    if (o.tp_kind != "1d" && o.pack)
-        complaint.leave_out("--pack and --tp-kind " + o.tp_kind + ": documents are packed with --tp-kind 1d alone",
+    if (o.strategy.tensor_kind != pentad::model::TensorKind::one_d && o.pack)
+        complaint.leave_out("--pack and --tp-kind " + std::string(name(o.strategy.tensor_kind)) +
+                                ": documents are packed with --tp-kind 1d alone",
                             "--pack");
 }
 
-/// Refuses text of another vocabulary, tokens that are none, an element that was not built, and learning rates that rise.
+/// Refuses text of another vocabulary, tokens that are none, an element that was not built, and learning rates that
+/// rise.
 void repair_numbers(O& o, Complaint& complaint) {
     if (o.sample > 0 && o.tokens.empty() && !o.described && o.vocab > bytes_of_text)
         complaint.leave_out("--sample " + text(o.sample) + " writes text, whose tokens are its " + text(bytes_of_text) +
@@ -222,9 +225,9 @@ void repair_numbers(O& o, Complaint& complaint) {
         else
             complaint.leave_out(reason + ": name the one that " + does + ", or leave it out", flag);
     }
-    if (auto const lacking = pentad::train::element_refusal(element_of(o)); !lacking.empty()) {
-        complaint.add("--dtype " + o.dtype + ": " + lacking, "--dtype");
-        o.dtype = Options().dtype;
+    if (auto const lacking = pentad::train::element_refusal(o.strategy.element); !lacking.empty()) {
+        complaint.add("--dtype " + std::string(pentad::word_of(o.strategy.element)) + ": " + lacking, "--dtype");
+        o.strategy.element = Options().strategy.element;
     }
     if (o.min_lr > o.lr) {
         complaint.add("--min-lr " + number_text(o.min_lr) + " is more than --lr " + number_text(o.lr) +
@@ -259,13 +262,14 @@ Conclusion conclude(Options options, Complaint complaint, int ranks, bool sugges
         complaint.add("--mtp-coef " + number_text(options.mtp_coef) + " says nothing without --mtp", "--mtp-coef");
         options.mtp_coef = defaults.mtp_coef;
     }
-    for (auto const [value, none, name] :
-         {std::tuple(&O::outer_lr, 1.0, "--outer-lr"), std::tuple(&O::outer_momentum, 0.0, "--outer-momentum")})
-        if (options.local_steps == 0 && options.*value != none) {
-            complaint.add(std::string(name) + " " + number_text(options.*value) + " says nothing without --local-steps",
-                          name);
-            options.*value = none;
-        }
+    for (auto const name : {"--outer-lr", "--outer-momentum"}) {
+        auto const& row = pentad::report::strategy_flag(name);
+        auto const value = pentad::report::flag_value(options.strategy, row),
+                   usual = pentad::report::flag_value({}, row);
+        if (options.strategy.local.steps > 0 || value == usual) continue;
+        complaint.add(std::string(name) + " " + value + " says nothing without --local-steps", name);
+        pentad::report::set_flag(options.strategy, row, usual);
+    }
     repair_offload(options, complaint);
     repair_numbers(options, complaint);
     // Each round repairs one fault and may cause one in a flag that is checked later.
@@ -294,7 +298,7 @@ Conclusion conclude(Options options, Complaint complaint, int ranks, bool sugges
         Flag const& flag = *find_flag(fault->flag); // a flag that is not a number takes its default
         auto const before = value_text(flag, options);
         set_value(options, flag, "");
-        if (std::holds_alternative<Switch>(flag.value)) complaint.must_leave_out = true;
+        if (flag.is_switch()) complaint.must_leave_out = true;
         if (value_text(flag, options) == before && !complaint.must_leave_out) break;
     }
     if (options.schedule_file.empty() && !fault) repair_stages(options, options.stage_count(), complaint);

@@ -17,10 +17,11 @@ namespace train_lm {
 Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule) {
     auto const views = strategy_of(options).views();
     auto const split =
-        pentad::model::split_tensor_axis(views, pentad::ml::tp(), make_model(options), options.tensor_kind());
+        pentad::model::split_tensor_axis(views, pentad::ml::tp(), make_model(options), options.strategy.tensor_kind);
     // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
-    auto const neighbours =
-        options.local_steps > 0 ? options.local_ranks : std::max<std::int64_t>(1, options.zero_ranks);
+    auto const neighbours = options.strategy.local.steps > 0
+                                ? options.strategy.local.ranks
+                                : std::max<std::int64_t>(1, options.strategy.sharding.ranks);
     return pentad::train::for_schedule(pentad::model::split_data(split, static_cast<int>(neighbours))
                                            .split<pentad::ml::cp>(static_cast<int>(options.context_split().inner)),
                                        schedule);

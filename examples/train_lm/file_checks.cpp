@@ -118,14 +118,14 @@ std::string refuse_output(std::string const& flag, std::string Options::* member
 pentad::io::TokenData data_of(Options const& o, std::vector<std::string> const& paths) {
     using pentad::io::TokenFormat;
     auto const seed = static_cast<std::uint64_t>(o.seed);
-    if (o.tokens.empty()) return {std::vector<std::filesystem::path>(paths.begin(), paths.end()), o.seq, seed};
+    if (o.tokens.empty()) return {std::vector<std::filesystem::path>(paths.begin(), paths.end()), o.strategy.seq, seed};
     auto const other = o.token_type == "uint32"   ? TokenFormat::uint32
                        : o.token_type == "uint16" ? TokenFormat::uint16
                        : o.token_type == "uint8"  ? TokenFormat::bytes
                                                   : TokenFormat::automatic;
     std::vector<pentad::io::TokenFile> files;
     for (auto const& path : paths) files.push_back({path, pentad::io::token_format(path, other)});
-    return {files, o.vocab, o.seq, seed};
+    return {files, o.vocab, o.strategy.seq, seed};
 }
 
 /// The files of data, with the indices that say what is in them.
@@ -204,16 +204,16 @@ std::optional<std::string> check_data(Options const& o, bool suggests) {
         }
     }
     if (shortest == 0)
-        return which + " is empty, and a text of at least " + std::to_string(o.seq + 1) + " bytes is needed";
-    if (shortest > o.seq) return o.data.empty() ? std::nullopt : unusable("--data", o, o.data);
-    std::string reason = which + " has " + std::to_string(shortest) + " bytes, and " + given(&Options::seq, o) +
-                         " needs " + std::to_string(o.seq + 1);
+        return which + " is empty, and a text of at least " + std::to_string(o.strategy.seq + 1) + " bytes is needed";
+    if (shortest > o.strategy.seq) return o.data.empty() ? std::nullopt : unusable("--data", o, o.data);
+    std::string reason = which + " has " + std::to_string(shortest) + " bytes, and " + given(of_strategy("--seq"), o) +
+                         " needs " + std::to_string(o.strategy.seq + 1);
     if (!suggests) return reason;
     // The longest sequence that fits the text and the mesh.
     Options shorter = o;
-    for (shorter.seq = shortest - 1; shorter.seq >= 1; --shorter.seq)
+    for (shorter.strategy.seq = shortest - 1; shorter.strategy.seq >= 1; --shorter.strategy.seq)
         if (obeys_rules(shorter))
-            return is_accepted(shorter) ? reason + ": try " + given(&Options::seq, shorter) : reason;
+            return is_accepted(shorter) ? reason + ": try " + given(of_strategy("--seq"), shorter) : reason;
     return reason + "; no sequence fits it";
 }
 
@@ -284,7 +284,7 @@ std::optional<std::string> refusal_of(Options const& options, bool suggests) {
 pentad::io::TokenData training_data(Options const& options) {
     if (!options.tokens.empty()) return data_of(options, options.tokens);
     if (!options.data.empty()) return data_of(options, options.data);
-    return {sample_text, "the built-in text", options.seq, static_cast<std::uint64_t>(options.seed)};
+    return {sample_text, "the built-in text", options.strategy.seq, static_cast<std::uint64_t>(options.seed)};
 }
 pentad::io::TokenData validation_data(Options const& options) { return data_of(options, options.validation); }
 

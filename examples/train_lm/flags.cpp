@@ -3,7 +3,6 @@
 #include "options.hpp"
 
 #include <pentad/mesh/number.hpp>
-#include <pentad/model/attention_output.hpp>
 #include <pentad/model/router.hpp>
 #include <pentad/model/tensor_kind.hpp>
 
@@ -16,6 +15,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -25,6 +25,12 @@ namespace {
 
 constexpr std::int64_t many = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
+
+/// The flag of a field of the strategy.
+Flag strategy(std::string_view name, Effect effect) {
+    auto const& row = pentad::report::strategy_flag(name);
+    return {row.flag, effect, row.shown, pentad::report::flag_help(row), StrategyValue{&row}};
+}
 
 std::vector<FlagGroup> make_flag_groups() {
     using O = Options;
@@ -37,18 +43,10 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--order", Effect::nothing, "as-given|auto",
            "of the axes, on several nodes: as --mesh names them, or the order that sends least between nodes",
            ChoiceValue{&O::order, {"as-given", "auto"}}},
-          {"--tp-kind", Effect::nothing, "1d|2d|2.5d|3d",
-           "how the ranks of tp share attention and MLPs: by the width of weights; or weights and activations in "
-           "blocks "
-           "on a grid of rows x columns, depth x rows x rows, or rows x depth x columns",
-           ChoiceValue{&O::tp_kind,
-                       {pentad::model::tensor_kind_names.begin(), pentad::model::tensor_kind_names.end()}}},
-          {"--sequence-parallel", Effect::nothing, "on|off",
-           "shard activations between the tp regions along the sequence", OnOffValue{&O::sequence_parallel}},
-          {"--schedule", Effect::numbers, "NAME", "pipeline schedule: " + joined(schedule_names()),
-           ChoiceValue{&O::schedule, schedule_names()}},
-          {"--chunks", Effect::nothing, "N", "stages on each rank (default: as few as the schedule is defined for)",
-           IntegerValue{&O::chunks, 0, 1 << 10}},
+          strategy("--tp-kind", Effect::nothing),
+          strategy("--sequence-parallel", Effect::nothing),
+          strategy("--schedule", Effect::numbers),
+          strategy("--chunks", Effect::nothing),
           {"--slices", Effect::nothing, "N", "slices of each sequence, one after the other in the pipeline",
            IntegerValue{&O::slices, 1, 1 << 16}},
           {"--pair", Effect::nothing, "auto|on|off",
@@ -73,13 +71,7 @@ std::vector<FlagGroup> make_flag_groups() {
            "two-level and double-ring: neighbours along cp, which should share a node (default: --cp-heads, or the "
            "ranks of cp that a node holds)",
            IntegerValue{&O::cp_inner, 0, 1 << 16}},
-          {"--attention-output", Effect::nothing, "reduce-scatter|all-to-all",
-           "how heads of tp become the residual stream: sums of their products; or heads exchanged for sequence, and "
-           "the "
-           "whole projection on every rank, which sends less where a rank of tp has more tokens than the stream is "
-           "wide",
-           ChoiceValue{&O::attention_output,
-                       {pentad::model::attention_output_names.begin(), pentad::model::attention_output_names.end()}}},
+          strategy("--attention-output", Effect::nothing),
           {"--expert-mesh", Effect::nothing, "AXES",
            "experts see the ranks of dp x cp x tp as edp x ep x etp, edp=1,ep=4,etp=2: copies, ranks with different "
            "experts, and ranks that share the width of each (default: the ranks of ep in --mesh, whose width tp "
@@ -88,27 +80,12 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--zigzag", Effect::nothing, "",
            "give each cp rank an early and a late piece of the sequence, so that causal attention is even",
            Switch{&O::zigzag}},
-          {"--zero", Effect::nothing, "0|1|2|3",
-           "ZeRO, over the ranks that share a parameter: 1 shards the optimizer state, 2 the gradients too, 3 the "
-           "parameters too",
-           IntegerValue{&O::zero, 0, 3}},
-          {"--zero-ranks", Effect::nothing, "N",
-           "hybrid sharding: neighbours along dp (and ep) that share one copy; it divides dp x ep (default: all)",
-           IntegerValue{&O::zero_ranks, 0, 1 << 16}},
-          {"--zero-keep", Effect::nothing, "on|off",
-           "--zero 3: gather parameters once a step and keep them, instead of gathering them for each pass",
-           OnOffValue{&O::zero_keep}},
-          {"--zero-accumulate", Effect::nothing, "on|off",
-           "--zero 2 and 3: accumulate whole gradients and reduce them once a step, instead of after each micro-batch",
-           OnOffValue{&O::zero_accumulate}},
-          {"--gradient-release", Effect::nothing, "",
-           "update the weights of a block as soon as its gradients are complete, and reuse their memory; needs "
-           "--clip 0",
-           Switch{&O::gradient_release}},
-          {"--bucket-elements", Effect::nothing, "N",
-           "parameters after which a bucket is closed: its gradients are reduced while the backward pass goes on; "
-           "with --zero 2, 3 or --gradient-release each block has buckets of its own",
-           IntegerValue{&O::bucket_elements, 1, any - 1}}}},
+          strategy("--zero", Effect::nothing),
+          strategy("--zero-ranks", Effect::nothing),
+          strategy("--zero-keep", Effect::nothing),
+          strategy("--zero-accumulate", Effect::nothing),
+          strategy("--gradient-release", Effect::nothing),
+          strategy("--bucket-elements", Effect::nothing)}},
         {"the data",
          {{"--data", Effect::data, "FILE",
            "text whose bytes are the tokens; repeat for more files (default: a short text of the program's own)",
@@ -131,14 +108,11 @@ std::vector<FlagGroup> make_flag_groups() {
            "in each, and the token that ends one predicts nothing. Over cp, sequences are dealt by the work that their "
            "documents make, unless --zigzag or slices",
            OptionalIntegerValue{&O::pack, 0, 1 << 24}},
-          {"--seq", Effect::numbers, "N",
-           "tokens in a sequence; where the mesh does not divide them, it is padded, unseen",
-           IntegerValue{&O::seq, 1, 1 << 24}},
+          strategy("--seq", Effect::numbers),
           {"--batch", Effect::numbers, "N",
            "sequences in a step (default: 24, rounded up to a multiple of dp x ep x micro-batches)",
            IntegerValue{&O::batch, 1, 1 << 24}},
-          {"--micro-batches", Effect::numbers, "N", "micro-batches in a step",
-           IntegerValue{&O::micro_batches, 1, 1 << 16}}}},
+          strategy("--micro-batches", Effect::numbers)}},
         {"the model",
          {{"--model", Effect::model, "FILE",
            "a config.json (or its folder) of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, mamba2, bamba or "
@@ -271,18 +245,10 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--max-bad-steps", Effect::nothing, "N",
            "end after this many steps in a row with a loss or a gradient that is not finite; such steps change nothing",
            IntegerValue{&O::max_bad_steps, 1, many}},
-          {"--local-steps", Effect::numbers, "N",
-           "ranks along dp train apart, and average their parameters after every N-th step and the last; 0: they do "
-           "not",
-           IntegerValue{&O::local_steps, 0, many}},
-          {"--local-ranks", Effect::numbers, "N",
-           "with --local-steps: neighbours along dp that share every step, N and N together",
-           IntegerValue{&O::local_ranks, 1, 1 << 20}},
-          {"--outer-lr", Effect::numbers, "X",
-           "with --local-steps: learning rate of averages; 1: the mean (DiLoCo: 0.7)",
-           RealValue{&O::outer_lr, 1e-6, 1e6}},
-          {"--outer-momentum", Effect::numbers, "X", "with --local-steps: Nesterov momentum of averages (DiLoCo: 0.9)",
-           RealValue{&O::outer_momentum, 0, 0.999999}},
+          strategy("--local-steps", Effect::numbers),
+          strategy("--local-ranks", Effect::numbers),
+          strategy("--outer-lr", Effect::numbers),
+          strategy("--outer-momentum", Effect::numbers),
           {"--validate-every", Effect::nothing, "N",
            "compute the loss on --validation every N steps too; 0: at the end alone",
            IntegerValue{&O::validate_every, 0, many}},
@@ -301,31 +267,17 @@ std::vector<FlagGroup> make_flag_groups() {
           {"--mtp-coef", Effect::numbers, "X", "with --mtp: weight of the mean loss of its modules",
            RealValue{&O::mtp_coef, 0, 1e6}},
           {"--seed", Effect::numbers, "N", "of parameters, data and samples", IntegerValue{&O::seed, 0, any - 1}},
-          {"--dtype", Effect::numbers, "f64|f32|bf16", "number format of weights and activations",
-           ChoiceValue{&O::dtype, {"f64", "f32", "bf16"}}},
-          {"--master-weights", Effect::numbers, "on|off",
-           "bf16: keep f32 weights behind the bf16 ones; off: updates are rounded stochastically to bf16",
-           OnOffValue{&O::master_weights}},
-          {"--moment-dtype", Effect::numbers, "full|bf16|fp8",
-           "number format in which the optimizer keeps its moments, rounded stochastically; full: f32, or f64 of f64",
-           ChoiceValue{&O::moment_dtype, {pentad::compact_names.begin(), pentad::compact_names.end()}}},
-          {"--reduce-dtype", Effect::numbers, "full|bf16|fp8",
-           "number format in which gradients travel; their sums are full. fp8 with error feedback",
-           ChoiceValue{&O::reduce_dtype, {pentad::compact_names.begin(), pentad::compact_names.end()}}},
-          {"--row-dtype", Effect::numbers, "full|bf16|fp8",
-           "number format in which tokens travel to experts on other ranks, and gradients with them; sums come back in "
-           "bf16 at "
-           "the least. Results then depend on the mesh",
-           ChoiceValue{&O::row_dtype, {pentad::compact_names.begin(), pentad::compact_names.end()}}},
-          {"--row-parts", Effect::nothing, "N",
-           "across nodes tokens travel to experts in up to N parts, while experts compute with others; 1: all at once",
-           IntegerValue{&O::row_parts, 1, 8}},
+          strategy("--dtype", Effect::numbers),
+          strategy("--master-weights", Effect::numbers),
+          strategy("--moment-dtype", Effect::numbers),
+          strategy("--reduce-dtype", Effect::numbers),
+          strategy("--row-dtype", Effect::numbers),
+          strategy("--row-parts", Effect::nothing),
           {"--recompute", Effect::nothing, "none|selective|full|auto",
            "what blocks recompute in the backward pass instead of keeping it: --recompute-parts, everything but their "
            "inputs, or (auto) the least work that fits into memory",
            ChoiceValue{&O::recompute, {"none", "selective", "full", "auto"}}},
-          {"--recompute-every", Effect::nothing, "K", "selective and full: of every K-th block alone",
-           IntegerValue{&O::recompute_every, 1, 1 << 16}},
+          strategy("--recompute-every", Effect::nothing),
           {"--recompute-parts", Effect::nothing, "LIST", "selective: " + joined(pentad::model::piece_names),
            TextValue{&O::recompute_parts}},
           {"--memory-limit", Effect::nothing, "BYTES|GiB",
@@ -385,11 +337,43 @@ Flag const* find_flag(std::string_view name) {
     return nullptr;
 }
 
-Flag const& flag_of(Integer member) {
+std::int64_t Integer::get(Options const& options) const {
+    if (member_ != nullptr) return options.*member_;
+    std::int64_t value = 0;
+    pentad::report::with_field(options.strategy, row_->field, [&]<class T>(T const& member) {
+        if constexpr (std::is_integral_v<T>) value = static_cast<std::int64_t>(member);
+    });
+    return value;
+}
+void Integer::set(Options& options, std::int64_t value) const {
+    if (member_ != nullptr) {
+        options.*member_ = value;
+        return;
+    }
+    pentad::report::with_field(options.strategy, row_->field, [&]<class T>(T& member) {
+        if constexpr (std::is_integral_v<T>) member = static_cast<T>(value);
+    });
+}
+
+std::optional<LimitedInteger> integer_of(Flag const& flag) {
+    if (auto const* const value = std::get_if<IntegerValue>(&flag.value))
+        return LimitedInteger{value->member, value->least, value->most};
+    auto const* const value = std::get_if<StrategyValue>(&flag.value);
+    if (value == nullptr) return std::nullopt;
+    pentad::Strategy const usual;
+    bool is_integer = false;
+    pentad::report::with_field(usual, value->row->field, [&]<class T>(T const&) {
+        is_integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+    });
+    if (!is_integer) return std::nullopt;
+    return LimitedInteger{Integer(*value->row), static_cast<std::int64_t>(value->row->least),
+                          static_cast<std::int64_t>(value->row->most)};
+}
+
+Flag const& flag_of(Integer number) {
     for (FlagGroup const& group : flag_groups())
         for (Flag const& flag : group.flags)
-            if (auto const* value = std::get_if<IntegerValue>(&flag.value); value != nullptr && value->member == member)
-                return flag;
+            if (auto const value = integer_of(flag); value && value->number == number) return flag;
     std::abort(); // every whole number has a flag
 }
 
@@ -408,6 +392,10 @@ std::string value_text(Flag const& flag, Options const& options) {
                           [&](OnOffValue const& target) { return std::string(options.*target.member ? "on" : "off"); },
                           [&](TextValue const& target) { return options.*target.member; },
                           [&](MeshValue) { return mesh_text(options.mesh); },
+                          [&](StrategyValue const& target) {
+                              return flag.is_switch() ? std::string()
+                                                      : pentad::report::flag_value(options.strategy, *target.row);
+                          },
                           [&](ListValue const&) { return std::string(); },
                           [&](Switch const&) { return std::string(); },
                       },
@@ -457,8 +445,8 @@ std::span<std::string_view const> optimizers_with(std::string_view flag) {
     return {};
 }
 
-std::string given(Integer member, Options const& options) {
-    Flag const& flag = flag_of(member);
+std::string given(Integer number, Options const& options) {
+    Flag const& flag = flag_of(number);
     return std::string(flag.name) + " " + value_text(flag, options);
 }
 

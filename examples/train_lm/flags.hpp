@@ -4,6 +4,8 @@
 
 #include "options.hpp"
 
+#include <pentad/report/strategy_flags.hpp>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -19,7 +21,24 @@
 
 namespace train_lm {
 
-using Integer = std::int64_t Options::*;
+/// A whole number that a flag sets.
+class Integer {
+  public:
+    constexpr Integer() = default;
+    constexpr Integer(std::int64_t Options::* member) : member_(member) {}
+    explicit constexpr Integer(pentad::report::StrategyFlag const& row) : row_(&row) {}
+
+    [[nodiscard]] std::int64_t get(Options const& options) const;
+    void set(Options& options, std::int64_t value) const;
+    explicit constexpr operator bool() const { return member_ != nullptr || row_ != nullptr; }
+    friend constexpr bool operator==(Integer const&, Integer const&) = default;
+
+  private:
+    std::int64_t Options::* member_ = nullptr;
+    pentad::report::StrategyFlag const* row_ = nullptr;
+};
+/// The number of a flag of the strategy.
+inline Integer of_strategy(std::string_view flag) { return Integer(pentad::report::strategy_flag(flag)); }
 
 /// A number of at least this and at most that.
 template <class Number, class Member = Number>
@@ -46,6 +65,10 @@ struct ListValue {
     std::vector<std::string> Options::* member;
 };
 struct MeshValue {};
+/// A field of the strategy.
+struct StrategyValue {
+    pentad::report::StrategyFlag const* row;
+};
 /// A flag without a value.
 struct Switch {
     bool Options::* member;
@@ -65,8 +88,11 @@ struct Flag {
     std::string_view shown; ///< its value in the help
     std::string help;
     std::variant<IntegerValue, OptionalIntegerValue, RealValue, ChoiceValue, OnOffValue, TextValue, ListValue,
-                 MeshValue, Switch>
+                 MeshValue, StrategyValue, Switch>
         value;
+
+    /// Whether it takes no value.
+    [[nodiscard]] bool is_switch() const { return shown.empty(); }
 };
 
 /// A visitor of Flag::value, of one lambda for each kind.
@@ -84,7 +110,13 @@ struct FlagGroup {
 std::span<FlagGroup const> flag_groups();
 /// The flag of this name, or none.
 Flag const* find_flag(std::string_view name);
-Flag const& flag_of(Integer member);
+Flag const& flag_of(Integer number);
+/// The whole number that a flag sets, between limits; none if it sets something else.
+struct LimitedInteger {
+    Integer number;
+    std::int64_t least, most;
+};
+std::optional<LimitedInteger> integer_of(Flag const& flag);
 /// A number as a user would type it; empty for an option that is not set.
 template <class Number>
 std::string number_text(Number value) {
@@ -98,7 +130,7 @@ std::string joined(std::span<std::string_view const> words);
 /// Its value as one would write it.
 std::string value_text(Flag const& flag, Options const& options);
 /// "--heads 6"
-std::string given(Integer member, Options const& options);
+std::string given(Integer number, Options const& options);
 
 /// "dp=2,tp=4"; axes of extent 1 are left out.
 std::string mesh_text(std::span<MeshAxis const> mesh);

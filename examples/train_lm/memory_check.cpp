@@ -56,7 +56,7 @@ std::vector<double> needs(planner::Model const& model, Options const& o, pentad:
         full = pentad::train::planned_memory(model, c, schedule, c.stage_layers);
     for (std::size_t i = 0; i < full.size(); ++i) {
         double const state = offload_of(o).optimizer ? full[i].offloaded : full[i].optimizer;
-        bytes[i] += certain * (o.dtype == "bf16" ? state : state + full[i].weights);
+        bytes[i] += certain * (o.strategy.element == pentad::model::Element::bf16 ? state : state + full[i].weights);
     }
     return bytes;
 }
@@ -122,15 +122,16 @@ std::vector<Options> with_less_memory(Options const& asked) {
         Options o = asked;
         if (recomputes_more) {
             o.recompute = most;
-            o.recompute_every = 1;
+            o.strategy.recompute.every = 1;
             o.recompute_parts = Options{}.recompute_parts;
         }
         found.push_back(o);
-        for (auto const member : {&Options::zero_keep, &Options::zero_accumulate})
-            if (std::exchange(o.*member, false)) found.push_back(o);
-        while (++o.zero <= 3) found.push_back(o);
-        o.zero = 3;
-        if (std::exchange(o.zero_ranks, 0) > 0) found.push_back(o);
+        auto& sharding = o.strategy.sharding;
+        for (auto* const choice : {&sharding.keeps_parameters, &sharding.accumulates_gradients})
+            if (std::exchange(*choice, false)) found.push_back(o);
+        while (++sharding.stage <= 3) found.push_back(o);
+        sharding.stage = 3;
+        if (std::exchange(sharding.ranks, 0) > 0) found.push_back(o);
     }
     return found;
 }
@@ -140,7 +141,7 @@ std::vector<Options> with_less_memory(Options const& asked) {
 std::string cheapest_that_fit(planner::Model const& model, Options const& asked, int ranks, double room,
                               double& least) {
     std::vector<std::int64_t> micro_batches;
-    for (auto count = asked.micro_batches; count <= asked.batch && count <= 4096; count *= 2)
+    for (auto count = asked.strategy.micro_batches; count <= asked.batch && count <= 4096; count *= 2)
         micro_batches.push_back(count);
     std::vector<std::vector<MeshAxis>> meshes{asked.mesh};
     // The other meshes move ranks from dp to one axis that shards the model.
@@ -163,20 +164,16 @@ std::string cheapest_that_fit(planner::Model const& model, Options const& asked,
             for (auto o : with_less_memory(asked)) {
                 o.batch_given = true;
                 o.mesh = mesh;
-                o.micro_batches = count;
+                o.strategy.micro_batches = count;
                 auto const need = need_with(model, o, ranks, room);
                 if (!need) continue;
                 least = std::min(least, *need);
                 if (*need > room) continue;
                 std::string flags;
-                auto const add = [&](std::string const& flag) { flags += " " + flag; };
-                if (mesh_text(o.mesh) != mesh_text(asked.mesh)) add("--mesh " + mesh_text(o.mesh));
-                if (count != asked.micro_batches) add("--micro-batches " + std::to_string(count));
-                if (o.zero != asked.zero) add("--zero " + std::to_string(o.zero));
-                if (o.zero_ranks != asked.zero_ranks) add("--zero-ranks " + std::to_string(o.zero_ranks));
-                if (o.zero_keep != asked.zero_keep) add("--zero-keep off");
-                if (o.zero_accumulate != asked.zero_accumulate) add("--zero-accumulate off");
-                if (o.recompute != asked.recompute) add("--recompute " + o.recompute);
+                for (FlagGroup const& group : flag_groups())
+                    for (Flag const& flag : group.flags)
+                        if (auto const value = value_text(flag, o); value != value_text(flag, asked))
+                            flags += " " + std::string(flag.name) + " " + value;
                 return flags;
             }
     return "";

@@ -75,8 +75,8 @@ std::vector<std::string> lines_of_model(Options const& options, pentad::io::Chec
                         " (--z-coef); without these flags, what --model says");
     if (auto const positions =
             pentad::io::plain_config(options.config).value("max_position_embeddings", nlohmann::ordered_json());
-        positions.is_number() && positions < options.seq)
-        lines.push_back(given(&Options::seq, options) + " is more than the " + positions.dump() +
+        positions.is_number() && positions < options.strategy.seq)
+        lines.push_back(given(of_strategy("--seq"), options) + " is more than the " + positions.dump() +
                         " positions that --model is made for (max_position_embeddings)");
     for (auto const& start : passed_over(options)) {
         auto const& tensors = weights != nullptr ? weights->tensors() : std::vector<pentad::io::TensorEntry>();

@@ -48,8 +48,9 @@ void print_offload(Options const& options, Training const& training, double wait
     if (rank == 0 && waited > 0)
         std::printf("offload: steps waited %s for it, %.1f%% of their time%s\n", report::duration(waited).c_str(),
                     100 * waited / seconds,
-                    options.gradient_release || !state ? ""
-                                                       : "; --gradient-release spreads updates over the backward pass");
+                    options.strategy.sharding.releases_gradients || !state
+                        ? ""
+                        : "; --gradient-release spreads updates over the backward pass");
 }
 
 } // namespace train_lm

@@ -194,43 +194,64 @@ class Parser {
                                    std::find(given_empty_.begin(), given_empty_.end(), flag.name) != given_empty_.end();
         if (text.empty() && !flag.shown.empty() && !is_empty_text)
             complain(named + "needs a value, " + std::string(flag.shown));
+        // Too small a count is taken as the least; one beyond all bounds as nothing, since just within the bounds is
+        // not what anyone would want.
+        auto const set_number = [&]<class Number>(Number least, Number most, auto& member) {
+            constexpr bool whole = std::is_integral_v<Number>;
+            using Member = std::remove_reference_t<decltype(member)>;
+            auto const value = number_of<Number>(text);
+            if (value && *value >= least && *value <= most) {
+                member = static_cast<Member>(*value);
+                return;
+            }
+            complain(named + (!value ? whole ? " is not a whole number" : " is not a number"
+                                     : " is not between " + number_text(least) + " and " + number_text(most)));
+            if constexpr (std::is_same_v<Member, std::optional<Number>>) // there is no default
+                member = std::clamp(value.value_or(least), least, most);
+            else if (whole && value && *value < least)
+                member = static_cast<Member>(least);
+        };
+        auto const chosen = [&](std::span<std::string_view const> choices) {
+            bool const known = std::find(choices.begin(), choices.end(), text) != choices.end();
+            if (!known) complain(named + " is none of " + joined(choices));
+            return known ? std::string_view(text) : nearest_word(text, choices);
+        };
+        auto const set_switch = [&](bool& member) {
+            member = true;
+            if (!text.empty()) complain(std::string(flag.name) + " takes no value, and was given " + text);
+        };
+        auto const set_on_off = [&](bool& member) {
+            member = text == "on";
+            if (text != "on" && text != "off") complain(named + " is none of on, off");
+        };
+        auto const set_field = [&]<class T>(pentad::report::StrategyFlag const& row, T& member) {
+            if constexpr (std::is_same_v<T, bool>)
+                flag.is_switch() ? set_switch(member) : set_on_off(member);
+            else if constexpr (std::is_integral_v<T>)
+                set_number(static_cast<std::int64_t>(row.least), static_cast<std::int64_t>(row.most), member);
+            else if constexpr (std::is_floating_point_v<T>)
+                set_number(row.least, row.most, member);
+            else if constexpr (pentad::HasWords<T>) {
+                auto const words = pentad::report::flag_words<T>();
+                auto const word = chosen(words);
+                member = static_cast<T>(std::find(words.begin(), words.end(), word) - words.begin());
+            } else if constexpr (std::is_same_v<T, std::string>)
+                member = chosen(schedule_names());
+        };
         std::visit(Overloaded{
                        [&]<class Number, class Member>(NumberValue<Number, Member> const& target) {
-                           constexpr bool whole = std::is_integral_v<Number>;
-                           auto const value = number_of<Number>(text);
-                           if (value && *value >= target.least && *value <= target.most) {
-                               options_.*target.member = *value;
-                               return;
-                           }
-                           complain(named + (!value ? whole ? " is not a whole number" : " is not a number"
-                                                    : " is not between " + number_text(target.least) + " and " +
-                                                          number_text(target.most)));
-                           // Too small a count is taken as the least; one beyond all bounds as nothing, since just
-                           // within the bounds is not what anyone would want.
-                           if constexpr (!std::is_same_v<Number, Member>) // there is no default
-                               options_.*target.member =
-                                   std::clamp(value.value_or(target.least), target.least, target.most);
-                           else if (whole && value && *value < target.least)
-                               options_.*target.member = target.least;
+                           set_number(target.least, target.most, options_.*target.member);
                        },
-                       [&](ChoiceValue const& target) {
-                           bool const known =
-                               std::find(target.choices.begin(), target.choices.end(), text) != target.choices.end();
-                           options_.*target.member = known ? text : nearest_word(text, target.choices);
-                           if (!known) complain(named + " is none of " + joined(target.choices));
-                       },
-                       [&](OnOffValue const& target) {
-                           options_.*target.member = text == "on";
-                           if (text != "on" && text != "off") complain(named + " is none of on, off");
-                       },
+                       [&](ChoiceValue const& target) { options_.*target.member = chosen(target.choices); },
+                       [&](OnOffValue const& target) { set_on_off(options_.*target.member); },
                        [&](TextValue const& target) { options_.*target.member = text; },
                        [&](ListValue const& target) { (options_.*target.member).push_back(text); },
                        [&](MeshValue) { mesh_ = text; },
-                       [&](Switch const& target) {
-                           options_.*target.member = true;
-                           if (!text.empty())
-                               complain(std::string(flag.name) + " takes no value, and was given " + text);
+                       [&](StrategyValue const& target) {
+                           pentad::report::with_field(options_.strategy, target.row->field,
+                                                      [&](auto& member) { set_field(*target.row, member); });
                        },
+                       [&](Switch const& target) { set_switch(options_.*target.member); },
                    },
                    flag.value);
     }
@@ -242,7 +263,7 @@ class Parser {
         if (!planner_ || !complaint_.reason.empty()) return;
         // A batch that every mesh can share out.
         if (!options_.batch_given) {
-            auto const shares = product({ranks_, options_.micro_batches});
+            auto const shares = product({ranks_, options_.strategy.micro_batches});
             options_.batch = product({(options_.batch - 1) / shares + 1, shares});
             options_.batch_given = true;
         }
@@ -329,18 +350,14 @@ pentad::model::ContextChoice Options::context() const {
     auto const word = std::find(names.begin(), names.end(), cp) - names.begin();
     return {static_cast<pentad::model::ContextChoice::Kind>(word), cp_heads, cp_inner};
 }
-pentad::model::TensorKind Options::tensor_kind() const {
-    auto const& names = pentad::model::tensor_kind_names;
-    return static_cast<pentad::model::TensorKind>(std::find(names.begin(), names.end(), tp_kind) - names.begin());
-}
 pentad::model::TensorDivisors Options::tensor_divisors() const {
     auto const tp = extent("tp");
-    auto const factors = pentad::model::tensor_factors(tensor_kind(), tp);
+    auto const factors = pentad::model::tensor_factors(strategy.tensor_kind, tp);
     if (!factors) return {.heads = tp, .width = tp};
-    return pentad::model::divisors(tensor_kind(), *factors);
+    return pentad::model::divisors(strategy.tensor_kind, *factors);
 }
 std::int64_t Options::batch_divisor() const {
-    return product({extent("dp"), extent("ep"), tensor_divisors().batch, micro_batches});
+    return product({extent("dp"), extent("ep"), tensor_divisors().batch, strategy.micro_batches});
 }
 
 void follow(Options& options) {

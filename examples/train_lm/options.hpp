@@ -38,6 +38,8 @@ struct Options {
     /// Outermost first; after parse() all five axes are here, those not named with extent 1.
     std::vector<MeshAxis> mesh;
     std::string order = "as-given"; ///< of the axes of the mesh: as-given, or auto: what sends least between nodes
+    /// The fields that one flag says each (report::strategy_flags); strategy_of() has the others.
+    pentad::Strategy strategy{.seq = 192, .element = pentad::model::Element::f32};
 
     std::vector<std::string> data;   ///< files; none: the text that the program carries
     std::vector<std::string> tokens; ///< files of tokens, instead of text
@@ -90,9 +92,7 @@ struct Options {
     std::int64_t chunk = 128; ///< tokens that it and linear attention scan at once
 
     std::int64_t steps = 100;
-    std::int64_t batch = 24;        ///< sequences in the global batch; not given: rounded up to what the mesh divides
-    std::int64_t micro_batches = 1; ///< in a step
-    std::int64_t seq = 192;
+    std::int64_t batch = 24; ///< sequences in the global batch; not given: rounded up to what the mesh divides
     double lr = 1e-3;
     double min_lr = -1;              ///< negative: a tenth of lr
     std::string optimizer = "adamw"; ///< adamw, sgd, lion, muon
@@ -104,48 +104,27 @@ struct Options {
     double weight_decay = 0.1;
     double clip = 1; ///< largest global norm of the gradient; 0: any
     std::int64_t max_bad_steps = 3;
-    std::int64_t local_steps = 0; ///< between averages of parameters over groups of dp; 0: all of dp shares every step
-    std::int64_t local_ranks = 1; ///< neighbours along dp that share every step
-    double outer_lr = 1, outer_momentum = 0; ///< of averages; 1 and 0: the parameters become their mean
-    std::int64_t mtp = 0;                    ///< modules that predict further tokens
+    std::int64_t mtp = 0; ///< modules that predict further tokens
     double mtp_coef = 0.3;
     double aux_coef = 0.01;
     double z_coef = 0.001;
     double usual_aux_coef = 0.01, usual_z_coef = 0.001; ///< their defaults, which --model sets
     std::int64_t seed = 1;
 
-    std::string tp_kind = "1d"; ///< 1d, 2d, 2.5d, 3d
-    bool sequence_parallel = false;
-    std::string schedule = "1f1b";
-    std::int64_t chunks = 0;   ///< stages on each rank; 0: as few as the schedule is defined for
     std::int64_t slices = 1;   ///< of each sequence
     std::string stages;        ///< layers of each stage, "3,5,4,4", or "balanced"; empty: as many for each
     std::string pair = "auto"; ///< auto, on, off
     std::string schedule_file;
-    std::string cp = "ring";                         ///< ring, allgather, ulysses, two-level, double-ring, auto
-    std::int64_t cp_heads = 0, cp_inner = 0;         ///< parts of cp of two-level and double-ring; 0: not given
-    std::string attention_output = "reduce-scatter"; ///< reduce-scatter, all-to-all
-    std::string expert_mesh;                         ///< "ep=4,etp=1"; empty: the ranks of ep, and tp shards the width
+    std::string cp = "ring";                 ///< ring, allgather, ulysses, two-level, double-ring, auto
+    std::int64_t cp_heads = 0, cp_inner = 0; ///< parts of cp of two-level and double-ring; 0: not given
+    std::string expert_mesh;                 ///< "ep=4,etp=1"; empty: the ranks of ep, and tp shards the width
     bool zigzag = false;
-    std::int64_t zero = 0;        ///< stage of ZeRO: 0, 1, 2, 3
-    std::int64_t zero_ranks = 0;  ///< neighbours along dp that share one copy; 0: all
-    bool zero_keep = false;       ///< gathered parameters, for the whole step
-    bool zero_accumulate = false; ///< whole gradients, which are reduced once a step
-    bool gradient_release = false;
-    std::int64_t bucket_elements = 1 << 22;
-    std::string recompute = "none"; ///< none, selective, full, auto
-    std::int64_t recompute_every = 1;
+    std::string recompute = "none";              ///< none, selective, full, auto
     std::string recompute_parts = "activations"; ///< of selective
     std::string memory_limit;                    ///< "8GiB", of a rank; empty: what the host has
-    std::string dtype = "f32";                   ///< f64, f32, bf16
-    bool master_weights = true;                  ///< f32, of bf16
-    std::string moment_dtype = "full";           ///< full, bf16, fp8
-    std::string reduce_dtype = "full";           ///< full, bf16, fp8
-    std::string row_dtype = "full";              ///< full, bf16, fp8
-    std::int64_t row_parts = 8;
-    std::string offload = "none"; ///< none, optimizer, activations, both
-    std::string offload_folder;   ///< of the offload files
-    std::string offload_window;   ///< "1GiB", of a rank; empty: a few of the largest buckets or layers
+    std::string offload = "none";                ///< none, optimizer, activations, both
+    std::string offload_folder;                  ///< of the offload files
+    std::string offload_window;                  ///< "1GiB", of a rank; empty: a few of the largest buckets or layers
 
     std::string save;                 ///< a folder for checkpoints; empty: none
     std::string save_every = "10min"; ///< SaveInterval
@@ -178,8 +157,7 @@ struct Options {
     /// --cp with what belongs to it, and what that makes of the mesh.
     [[nodiscard]] pentad::model::ContextChoice context() const;
     [[nodiscard]] pentad::model::ContextSplit context_split() const { return context().on(extent("cp")); }
-    /// How the ranks of tp share a layer, and what that divides.
-    [[nodiscard]] pentad::model::TensorKind tensor_kind() const;
+    /// What the ranks of tp divide.
     [[nodiscard]] pentad::model::TensorDivisors tensor_divisors() const;
     /// The number of sequences divides by this: dp x ep x what tp shares out x micro-batches.
     [[nodiscard]] std::int64_t batch_divisor() const;
@@ -194,10 +172,6 @@ struct SaveInterval {
 };
 /// "100", "30s" or "10min"; none where it is anything else.
 [[nodiscard]] std::optional<SaveInterval> save_interval(std::string_view text);
-/// --master-weights, --moment-dtype and --reduce-dtype.
-[[nodiscard]] pentad::model::Precision precision_of(Options const& options);
-/// --dtype
-[[nodiscard]] pentad::model::Element element_of(Options const& options);
 /// --offload with what belongs to it.
 [[nodiscard]] pentad::model::Offload offload_of(Options const& options);
 /// --recompute with what belongs to it. `auto` becomes a plan when the memory is known (memory_check.hpp).

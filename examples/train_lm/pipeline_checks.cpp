@@ -27,8 +27,8 @@ using O = Options;
 
 pentad::pipeline::GeneratorOptions generator_options(O const& o) {
     return {.ranks = static_cast<int>(o.extent("pp")),
-            .micro_batches = static_cast<int>(o.micro_batches),
-            .chunks = static_cast<int>(o.chunks),
+            .micro_batches = static_cast<int>(o.strategy.micro_batches),
+            .chunks = static_cast<int>(o.strategy.chunks),
             .slices = static_cast<int>(o.slices),
             .pairs = o.pairs()};
 }
@@ -36,7 +36,7 @@ pentad::pipeline::GeneratorOptions generator_options(O const& o) {
 /// The traits of the schedule; the traits of a schedule from a file are not known here.
 pentad::pipeline::ScheduleTraits traits_of(O const& o) {
     if (!o.schedule_file.empty()) return {};
-    return pentad::pipeline::traits(o.schedule, generator_options(o));
+    return pentad::pipeline::traits(o.strategy.schedule, generator_options(o));
 }
 
 std::string list_text(std::vector<std::int64_t> const& numbers) {
@@ -49,10 +49,10 @@ bool offloads_activations(O const& o) { return o.offload == "activations" || o.o
 
 /// The schedule with the fewest demands.
 void take_1f1b(O& o, Complaint& complaint) {
-    if (o.chunks > 1) complaint.add("", "--chunks");
+    if (o.strategy.chunks > 1) complaint.add("", "--chunks");
     if (o.slices > 1) complaint.add("", "--slices");
-    o.schedule = "1f1b";
-    o.chunks = std::min<std::int64_t>(o.chunks, 1);
+    o.strategy.schedule = "1f1b";
+    o.strategy.chunks = std::min<std::int64_t>(o.strategy.chunks, 1);
     o.slices = 1;
 }
 
@@ -65,8 +65,9 @@ void repair_traits(O& o, Complaint& complaint) {
         settings.model.ties_embeddings = o.tie_embeddings;
         settings.model.predictors.resize(o.mtp > 0 ? 1 : 0);
         auto const traits = traits_of(o);
-        auto refused = pentad::train::clip_refusal(settings, o.schedule, traits);
-        if (!refused) refused = pentad::schedule_refusal(settings.model, settings.strategy, o.schedule, traits);
+        auto refused = pentad::train::clip_refusal(settings, o.strategy.schedule, traits);
+        if (!refused)
+            refused = pentad::schedule_refusal(settings.model, settings.strategy, o.strategy.schedule, traits);
         if (!refused) return;
         complaint.add(in_flags(refused->why, o), flag_of_field(refused->field, o));
         if (refused->field == "clip") {
@@ -74,9 +75,9 @@ void repair_traits(O& o, Complaint& complaint) {
         } else if (refused->field == "pairs") {
             o.pair = "off";
         } else if (refused->field == "local.steps") {
-            if (o.local_ranks > 1) complaint.add("", "--local-ranks");
-            o.local_steps = 0;
-            o.local_ranks = 1;
+            if (o.strategy.local.ranks > 1) complaint.add("", "--local-ranks");
+            o.strategy.local.steps = 0;
+            o.strategy.local.ranks = 1;
         } else {
             take_1f1b(o, complaint);
         }
@@ -86,7 +87,7 @@ void repair_traits(O& o, Complaint& complaint) {
 } // namespace
 
 bool Options::pairs() const {
-    auto const* const generator = pentad::pipeline::find_generator(schedule);
+    auto const* const generator = pentad::pipeline::find_generator(strategy.schedule);
     bool const helps = experts > 0 && experts_on().ep > 1 && !offloads_activations(*this);
     return pair == "on" || (pair == "auto" && helps && generator != nullptr && generator->has_pairs);
 }
@@ -104,10 +105,10 @@ void repair_schedule(O& o, Complaint& complaint) {
         o.schedule_given = false;
         return;
     }
-    auto const why = pentad::pipeline::undefined(o.schedule, generator_options(o));
+    auto const why = pentad::pipeline::undefined(o.strategy.schedule, generator_options(o));
     if (!why.empty()) {
         auto const works = [](O const& candidate) {
-            return pentad::pipeline::undefined(candidate.schedule, generator_options(candidate)).empty();
+            return pentad::pipeline::undefined(candidate.strategy.schedule, generator_options(candidate)).empty();
         };
         std::optional<O> repaired;
         if (O other = o; o.pair == "on" && (other.pair = "auto", works(other))) {
@@ -116,12 +117,13 @@ void repair_schedule(O& o, Complaint& complaint) {
         }
         for (std::string_view const more : {"interleaved-1f1b", "terapipe"}) { // 1F1B with chunks, and with slices
             O other = o;
-            other.schedule = more;
-            if (o.schedule != "1f1b" || repaired || !works(other)) continue;
+            other.strategy.schedule = more;
+            if (o.strategy.schedule != "1f1b" || repaired || !works(other)) continue;
             complaint.add("--schedule " + why, "--schedule");
             repaired = other;
         }
-        if (!repaired && (repaired = nearest(o, &O::chunks, works))) complaint.add("--schedule " + why, "--chunks");
+        if (!repaired && (repaired = nearest(o, of_strategy("--chunks"), works)))
+            complaint.add("--schedule " + why, "--chunks");
         if (!repaired && (repaired = nearest(o, &O::slices, works))) complaint.add("--schedule " + why, "--slices");
         if (repaired) {
             o = std::move(*repaired);
@@ -162,8 +164,9 @@ std::optional<std::string> check_schedule_file(O const& o) {
             return (why.starts_with(named) ? flag + why.substr(named.size()) : in_flags(why, o)) +
                    (refused->field == "micro_batches" ? ": try --micro-batches " + text(schedule.micro_batches)
                     : refused->field == "clip"        ? ": try --clip 0"
-                    : o.gradient_release && why.ends_with("released") ? ": leave out --gradient-release"
-                                                                      : "");
+                    : o.strategy.sharding.releases_gradients && why.ends_with("released")
+                        ? ": leave out --gradient-release"
+                        : "");
         }
         if (schedule.recomputes && o.recompute != "none")
             return flag + " already sets recomputation: leave out --recompute";
@@ -190,14 +193,15 @@ std::vector<std::string_view> schedule_names() {
 }
 
 std::int64_t Options::stage_count() const {
-    auto const* generator = pentad::pipeline::find_generator(schedule);
+    auto const* generator = pentad::pipeline::find_generator(strategy.schedule);
     std::int64_t const least = generator == nullptr ? 1 : generator->least_chunks;
-    return product({extent("pp"), chunks == 0 ? least : chunks});
+    return product({extent("pp"), strategy.chunks == 0 ? least : strategy.chunks});
 }
 
 pentad::pipeline::Schedule make_schedule(Options const& options) {
-    return options.schedule_file.empty() ? pentad::pipeline::generate(options.schedule, generator_options(options))
-                                         : pentad::io::read_schedule(options.schedule_file);
+    return options.schedule_file.empty()
+               ? pentad::pipeline::generate(options.strategy.schedule, generator_options(options))
+               : pentad::io::read_schedule(options.schedule_file);
 }
 
 } // namespace train_lm

@@ -18,7 +18,7 @@ pentad::model::Recomputation recomputation_of(Options const& o) {
                     : o.recompute == "selective" ? Kind::selective
                     : o.recompute == "auto"      ? Kind::automatic
                                                  : Kind::none,
-            .every = static_cast<std::size_t>(o.recompute_every),
+            .every = static_cast<std::size_t>(o.strategy.recompute.every),
             .pieces = pentad::model::pieces_of(o.recompute_parts).value_or(pentad::model::PieceSet{})};
 }
 
@@ -35,9 +35,9 @@ void repair_recomputation(Options& o, Complaint& complaint) {
         complaint.add("--recompute-parts belongs to --recompute selective, not to " + o.recompute, "--recompute");
         o.recompute = "selective";
     }
-    if (o.recompute_every > 1 && (o.recompute == "none" || o.recompute == "auto")) {
-        complaint.add(given(&Options::recompute_every, o) + " belongs to --recompute selective or full, not to " +
-                          o.recompute,
+    if (o.strategy.recompute.every > 1 && (o.recompute == "none" || o.recompute == "auto")) {
+        complaint.add(given(of_strategy("--recompute-every"), o) +
+                          " belongs to --recompute selective or full, not to " + o.recompute,
                       "--recompute");
         o.recompute = "full";
     }

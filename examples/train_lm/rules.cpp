@@ -121,29 +121,29 @@ constexpr std::array rules{
              return "its vocabulary has " + text(o.vocab) + " tokens, and those of text are its " +
                     text(bytes_of_text) + " bytes: give the model's own with --tokens FILE";
          }},
-    Rule{&O::validate_every, [](O const& o) { return divides(o.local_steps, o.validate_every); },
+    Rule{&O::validate_every, [](O const& o) { return divides(o.strategy.local.steps, o.validate_every); },
          [](O const& o) {
-             return given(&O::validate_every, o) + " is not divisible by " + given(&O::local_steps, o) +
+             return given(&O::validate_every, o) + " is not divisible by " + given(of_strategy("--local-steps"), o) +
                     ", between which there is no one model";
          }},
-    Rule{&O::batch, [](O const& o) { return product({o.batch, o.seq}) <= most_tokens; },
+    Rule{&O::batch, [](O const& o) { return product({o.batch, o.strategy.seq}) <= most_tokens; },
          [](O const& o) {
-             return given(&O::batch, o) + " x " + given(&O::seq, o) + " is more than " + text(most_tokens) +
-                    " tokens in a step";
+             return given(&O::batch, o) + " x " + given(of_strategy("--seq"), o) + " is more than " +
+                    text(most_tokens) + " tokens in a step";
          }},
 };
 
 /// The limits of each flag, as rules of the table.
-bool in_range(IntegerValue const& value, O const& o) {
-    return o.*value.member >= value.least && o.*value.member <= value.most;
+bool in_range(LimitedInteger const& value, O const& o) {
+    return value.number.get(o) >= value.least && value.number.get(o) <= value.most;
 }
 
-std::vector<IntegerValue> const& integer_values() {
-    static std::vector<IntegerValue> const values = [] {
-        std::vector<IntegerValue> found;
+std::vector<LimitedInteger> const& integer_values() {
+    static std::vector<LimitedInteger> const values = [] {
+        std::vector<LimitedInteger> found;
         for (FlagGroup const& group : flag_groups())
             for (Flag const& flag : group.flags)
-                if (auto const* value = std::get_if<IntegerValue>(&flag.value)) found.push_back(*value);
+                if (auto const value = integer_of(flag)) found.push_back(*value);
         return found;
     }();
     return values;
@@ -222,16 +222,16 @@ Broken broken_rules(O const& o) {
 Integer largest_size(O const& o) {
     static constexpr std::array sizes{&O::layers, &O::hidden, &O::ffn, &O::experts, &O::vocab};
     O const defaults;
-    auto const excess = [&](Integer size) {
+    auto const excess = [&](std::int64_t O::* size) {
         return static_cast<double>(o.*size) / static_cast<double>(std::max<std::int64_t>(defaults.*size, 8));
     };
     return *std::max_element(sizes.begin(), sizes.end(), [&](auto a, auto b) { return excess(a) < excess(b); });
 }
 
-void set(O& o, Integer member, std::int64_t value) {
-    o.*member = value;
-    if (member == &O::batch) o.batch_given = true;
-    if (member == &O::kv_heads) o.kv_heads_given = true;
+void set(O& o, Integer number, std::int64_t value) {
+    number.set(o, value);
+    if (number == &O::batch) o.batch_given = true;
+    if (number == &O::kv_heads) o.kv_heads_given = true;
     follow(o);
 }
 
@@ -261,17 +261,17 @@ bool has_grouped_attention(O const& o) {
 
 Integer integer_of(std::string_view name) {
     auto const* const flag = find_flag(name);
-    auto const* const value = flag == nullptr ? nullptr : std::get_if<IntegerValue>(&flag->value);
-    return value == nullptr ? nullptr : value->member;
+    auto const value = flag == nullptr ? std::nullopt : integer_of(*flag);
+    return value ? value->number : Integer();
 }
 
 bool is_of_model(std::string_view name) {
     auto const flag = integer_of(name);
-    if (flag == nullptr) return false;
-    for (Integer const size :
-         {&O::layers, &O::hidden, &O::heads, &O::kv_heads, &O::ffn, &O::vocab, &O::experts, &O::top_k, &O::moe_every,
-          &O::expert_ffn, &O::shared_experts, &O::dense_layers, &O::expert_groups, &O::top_groups, &O::state,
-          &O::groups, &O::expand, &O::conv, &O::chunk})
+    if (!flag) return false;
+    for (Integer const size : std::initializer_list<Integer>{
+             &O::layers, &O::hidden, &O::heads, &O::kv_heads, &O::ffn, &O::vocab, &O::experts, &O::top_k, &O::moe_every,
+             &O::expert_ffn, &O::shared_experts, &O::dense_layers, &O::expert_groups, &O::top_groups, &O::state,
+             &O::groups, &O::expand, &O::conv, &O::chunk})
         if (flag == size) return true;
     return false;
 }
@@ -281,8 +281,8 @@ std::size_t fault_count(Options const& options) { return broken_rules(options).c
 std::optional<Fault> first_fault(O const& o) {
     for (auto const& value : integer_values())
         if (!in_range(value, o))
-            return Fault{flag_of(value.member).name,
-                         given(value.member, o) + " is not between " + text(value.least) + " and " + text(value.most)};
+            return Fault{flag_of(value.number).name,
+                         given(value.number, o) + " is not between " + text(value.least) + " and " + text(value.most)};
     for (auto const& rule : rules)
         if (!rule.holds(o)) return Fault{flag_of(rule.flag).name, rule.reason(o)};
     if (parameters(o) > most_parameters) {
@@ -294,18 +294,19 @@ std::optional<Fault> first_fault(O const& o) {
     return std::move(faults.front());
 }
 
-std::optional<O> nearest(O o, Integer member, std::function<bool(Options const&)> const& works) {
-    auto flag = std::get<IntegerValue>(flag_of(member).value);
-    if (member == &O::experts && o.experts > 0) flag.least = 1; // a model with experts stays one
+std::optional<O> nearest(O o, Integer number, std::function<bool(Options const&)> const& works) {
+    auto flag = *integer_of(flag_of(number));
+    if (number == &O::experts && o.experts > 0) flag.least = 1; // a model with experts stays one
     // From far outside one does not look at the edge, but around the default.
-    bool const outside =
-        o.*member > flag.most || parameters(o) > most_parameters || product({o.batch, o.seq}) > most_tokens;
-    for (std::int64_t const start : {outside ? O{}.*member : std::max(o.*member, flag.least), O{}.*member}) {
+    bool const outside = number.get(o) > flag.most || parameters(o) > most_parameters ||
+                         product({o.batch, o.strategy.seq}) > most_tokens;
+    for (std::int64_t const start :
+         {outside ? number.get(O{}) : std::max(number.get(o), flag.least), number.get(O{})}) {
         std::int64_t const furthest = std::min(std::max(flag.most - start, start - flag.least), std::int64_t{1} << 12);
         for (std::int64_t distance = 0; distance <= furthest; ++distance)
             for (std::int64_t const candidate : {start + distance, start - distance}) {
                 if (candidate < flag.least || candidate > flag.most) continue;
-                set(o, member, candidate);
+                set(o, number, candidate);
                 if (works(o)) return o;
             }
     }
@@ -313,20 +314,20 @@ std::optional<O> nearest(O o, Integer member, std::function<bool(Options const&)
 }
 
 bool repair(O& o, Fault const& fault) {
-    auto const member = integer_of(fault.flag);
-    if (member == nullptr) return false;
+    auto const number = integer_of(fault.flag);
+    if (!number) return false;
     if (parameters(o) > most_parameters) {
-        set(o, member, O{}.*member); // which of the sizes is left is not for us to say
+        set(o, number, number.get(O{})); // which of the sizes is left is not for us to say
         return true;
     }
     Broken const before = broken_rules(o);
-    auto repaired = nearest(o, member, [&](O const& other) { return !broken_rules(other).has_more_than(before); });
+    auto repaired = nearest(o, number, [&](O const& other) { return !broken_rules(other).has_more_than(before); });
     if (!repaired)
-        repaired = nearest(o, member, [&](O const& other) { return broken_rules(other).has_mended(before); });
+        repaired = nearest(o, number, [&](O const& other) { return broken_rules(other).has_mended(before); });
     if (repaired)
         o = std::move(*repaired);
     else
-        set(o, member, O{}.*member);
+        set(o, number, number.get(O{}));
     return true;
 }
 

@@ -43,7 +43,7 @@ bool is_of_model(std::string_view flag);
 
 /// The options with `member` set to the value nearest to its current one for which `works` holds (on a tie, the
 /// larger one); none where there is no such value.
-std::optional<Options> nearest(Options options, Integer member, std::function<bool(Options const&)> const& works);
+std::optional<Options> nearest(Options options, Integer number, std::function<bool(Options const&)> const& works);
 
 /// Repairs `fault`, the first one. Tries, in this order: the nearest value of its flag that violates nothing else; the
 /// nearest value that satisfies this constraint, leaving new faults to the next call; the flag's default. Whether the

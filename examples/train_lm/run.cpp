@@ -75,9 +75,9 @@ void describe_neighbour(Options const& options, pentad::pipeline::Schedule const
 
 /// The text of the config.json beside dumped weights and in checkpoints.
 std::string config_text(Options const& options, pentad::train::RunSettings const& settings) {
-    return pentad::io::family_config(settings.model, static_cast<std::size_t>(options.seq),
-                                     options.dtype == "f64" ? "float64" : "float32", {options.aux_coef, options.z_coef},
-                                     options.config)
+    return pentad::io::family_config(settings.model, static_cast<std::size_t>(options.strategy.seq),
+                                     options.strategy.element == pentad::model::Element::f64 ? "float64" : "float32",
+                                     {options.aux_coef, options.z_coef}, options.config)
                .dump(2) +
            "\n";
 }
@@ -193,10 +193,10 @@ void print_summary(Options const& options, pentad::model::Model const& model, Me
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank != 0) return;
-    double const tokens = static_cast<double>(steps.count * options.batch * options.seq);
+    double const tokens = static_cast<double>(steps.count * options.batch * options.strategy.seq);
     double const rate = tokens / steps.seconds;
     auto const planned = pentad::train::planned_model(model);
-    double const flops = rate * pentad::planner::model_flops_per_token(planned, options.seq).computed;
+    double const flops = rate * pentad::planner::model_flops_per_token(planned, options.strategy.seq).computed;
     std::printf("%s tokens/s; model FLOPs %s, %.1f%% of the GEMM speed of %s (%s); peak memory of a rank %s\n",
                 report::count(rate).c_str(), report::flop_rate(flops).c_str(), 100 * flops / gemm_speed,
                 mesh.size() == 1 ? "one rank" : ("all " + std::to_string(mesh.size()) + " ranks").c_str(),
@@ -240,7 +240,7 @@ std::optional<Steps> train(Options const& options, Training& training, Checkpoin
                            std::optional<pentad::io::TokenData> const& held_out, int rank, Outcome& outcome,
                            std::optional<pentad::io::LineFile>& log) {
     using pentad::report::Progress;
-    double const tokens = static_cast<double>(options.batch * options.seq);
+    double const tokens = static_cast<double>(options.batch * options.strategy.seq);
     bool const reports_loads = options.experts > 0 && (!options.log.empty() || !options.quiet);
     Progress progress(options.steps, tokens,
                       rank != 0 || options.quiet ? Progress::Style::quiet : Progress::style_for(stdout));
@@ -352,7 +352,7 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
     auto const data = training_data(options);
     options.mesh = ordered_axes(options, schedules.training(), *communicators, [&](auto& dry) {
         return make_training({dry, data, for_dry_run(settings, schedules.training()), schedules,
-                                       options.tensor_kind(), options.sequence_parallel});
+                              options.strategy.tensor_kind, options.strategy.sequence_parallel});
     });
     if (auto const placed = make_mesh(options, schedules.training()); placed != mesh) {
         mesh = placed;
@@ -367,8 +367,8 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
     bool const reads_weights = !options.weights.empty() && !Checkpoints::will_resume(options, ranks);
     if (reads_weights)
         ranks.on_all([&] { pentad::program::with_files_of_user([&] { checkpoint.emplace(options.weights); }); });
-    auto const training = make_training({*communicators, data, settings, schedules, options.tensor_kind(),
-                                                  options.sequence_parallel, learns(options)});
+    auto const training = make_training({*communicators, data, settings, schedules, options.strategy.tensor_kind,
+                                         options.strategy.sequence_parallel, learns(options)});
     if (checkpoint) ranks.on_all([&] { training->import_weights(*checkpoint, passed_over(options)); });
     if (rank == 0 && !options.quiet)
         for (auto const& line : lines_of_model(options, checkpoint ? &*checkpoint : nullptr)) std::puts(line.c_str());

@@ -2,7 +2,6 @@
 #include "options.hpp"
 
 #include <pentad/model/optimizer.hpp>
-#include <pentad/strategy/fields.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -54,49 +53,23 @@ pentad::train::RunSettings make_settings(Options const& o) {
     return s;
 }
 
-pentad::model::Element element_of(Options const& o) {
-    return pentad::value_of<pentad::model::Element>(o.dtype).value();
-}
-
 pentad::Strategy strategy_of(Options const& o) {
-    using pentad::model::AttentionOutput;
-    auto const extent = [&](std::string_view axis) { return o.extent(axis); };
-    pentad::Strategy s{
-        .dp = extent("dp"), .pp = extent("pp"), .ep = extent("ep"), .cp = extent("cp"), .tp = extent("tp")};
+    auto s = o.strategy;
+    s.dp = o.extent("dp"), s.pp = o.extent("pp"), s.ep = o.extent("ep"), s.cp = o.extent("cp"), s.tp = o.extent("tp");
     for (std::size_t i = 0; i < o.mesh.size(); ++i) // none of --mesh auto, before it is planned
         s.order[i] = *std::find(pentad::axis_order.begin(), pentad::axis_order.end(), o.mesh[i].name);
     s.experts = o.folded_experts();
     s.batch = o.batch;
-    s.micro_batches = o.micro_batches;
-    s.seq = o.seq;
-    if (o.schedule_file.empty()) s.schedule = o.schedule;
-    s.chunks = o.chunks;
+    if (!o.schedule_file.empty()) s.schedule = pentad::Strategy().schedule;
     s.pairs = o.pairs();
     s.balances_stages = o.stages == "balanced";
     if (!o.stages.empty() && !s.balances_stages)
         s.stage_layers = stage_layers(o.stages).value_or(std::vector<std::int64_t>{}); // conclude() refuses it
-    s.tensor_kind = o.tensor_kind();
-    s.sequence_parallel = o.sequence_parallel;
     s.use(o.context_split());
     s.zigzag = o.zigzag;
-    s.attention_output =
-        o.attention_output == "all-to-all" ? AttentionOutput::all_to_all : AttentionOutput::reduce_scatter;
-    s.row_parts = o.row_parts;
     s.recompute = recomputation_of(o);
-    s.sharding = {.stage = static_cast<int>(o.zero),
-                  .ranks = static_cast<int>(o.zero_ranks),
-                  .keeps_parameters = o.zero_keep,
-                  .accumulates_gradients = o.zero_accumulate,
-                  .releases_gradients = o.gradient_release};
-    s.local = {.steps = static_cast<int>(o.local_steps),
-               .ranks = static_cast<int>(o.local_ranks),
-               .outer_learning_rate = o.outer_lr,
-               .outer_momentum = o.outer_momentum};
-    s.bucket_elements = o.bucket_elements;
     s.optimizer = make_optimizer(o);
-    s.precision = precision_of(o);
     s.offload = offload_of(o);
-    s.element = element_of(o);
     return s;
 }
 

@@ -74,17 +74,19 @@ InForce in_force(Options const& given) {
     set_optimizer(f);
     set_router(f);
     if (o.mtp == 0) f.silent.insert("--mtp-coef");
-    if (o.dtype != "bf16") f.silent.insert("--master-weights");
+    if (o.strategy.element != pentad::model::Element::bf16) f.silent.insert("--master-weights");
     if (std::all_of(o.tokens.begin(), o.tokens.end(), [](auto const& path) { return path.ends_with(".npy"); }))
         f.silent.insert("--token-type");
     if (o.token_type.empty()) o.token_type = "uint16";
-    if (o.local_steps == 0) f.silent.insert({"--local-ranks", "--outer-lr", "--outer-momentum"});
+    if (o.strategy.local.steps == 0) f.silent.insert({"--local-ranks", "--outer-lr", "--outer-momentum"});
     // The mesh is in the numbers where stages are apart in time, groups train apart, or what travels is rounded.
     bool const is_apart = is_asynchronous(o);
-    if (!is_apart && o.local_steps == 0 && o.reduce_dtype == "full" && o.row_dtype == "full") f.silent.insert("--mesh");
+    if (!is_apart && o.strategy.local.steps == 0 && pentad::Compact::none == o.strategy.precision.reduce &&
+        pentad::Compact::none == o.strategy.precision.rows)
+        f.silent.insert("--mesh");
     if (is_apart) return f;
     f.silent.insert("--stages");
-    o.schedule = Options{}.schedule; // one synchronous schedule is as good as another
+    o.strategy.schedule = Options{}.strategy.schedule; // one synchronous schedule is as good as another
     o.schedule_file.clear();
     return f;
 }
@@ -110,7 +112,7 @@ bool is_same(pentad::model::Model const& a, pentad::model::Model const& b) {
 
 /// Whether a flag of the model makes another one, of which config.json says nothing: it would have been refused.
 bool changes_model(Flag const& flag, Options const& now, std::string const& before) {
-    if (std::holds_alternative<Switch>(flag.value) || value_text(flag, now) == before) return false;
+    if (flag.is_switch() || value_text(flag, now) == before) return false;
     Options other = now;
     set_value(other, flag, before);
     return !is_same(make_model(other), make_model(now));
@@ -131,6 +133,11 @@ void set_value(Options& o, Flag const& flag, std::string const& text) {
             [&](TextValue const& target) { o.*target.member = text.empty() ? defaults.*target.member : text; },
             [](ListValue const&) {},
             [&](MeshValue) { o.mesh = mesh_of(text); },
+            [&](StrategyValue const& target) {
+                if (!pentad::report::set_flag(o.strategy, *target.row, text))
+                    pentad::report::set_flag(o.strategy, *target.row,
+                                             pentad::report::flag_value(defaults.strategy, *target.row));
+            },
             [&](Switch const& target) { o.*target.member = text == "on"; },
         },
         flag.value);

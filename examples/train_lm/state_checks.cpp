@@ -1,4 +1,4 @@
-// Precision and offload, read from the options; validates --offload and its folder and window.
+// Offload, read from the options; validates --offload and its folder and window.
 #include "flags.hpp"
 #include "options.hpp"
 
@@ -18,17 +18,6 @@ pentad::model::Offload offload_of(Options const& o) {
     offload.folder = o.offload_folder;
     offload.window_bytes = static_cast<std::size_t>(pentad::report::bytes_in(o.offload_window).value_or(0));
     return offload;
-}
-
-pentad::model::Precision precision_of(Options const& o) {
-    auto const compact = [](std::string const& name) {
-        auto const& names = pentad::compact_names;
-        return static_cast<pentad::Compact>(std::find(names.begin(), names.end(), name) - names.begin());
-    };
-    return {.reduce = compact(o.reduce_dtype),
-            .rows = compact(o.row_dtype),
-            .moments = compact(o.moment_dtype),
-            .keeps_masters = o.master_weights};
 }
 
 void repair_offload(Options& o, Complaint& complaint) {

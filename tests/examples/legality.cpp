@@ -15,6 +15,7 @@
 #include <pentad/report/plan_text.hpp>
 #include <pentad/strategy/fields.hpp>
 #include <pentad/strategy/why_not.hpp>
+#include <pentad/train/elements.hpp>
 #include <pentad/train/planned.hpp>
 #include <pentad/train/trainer.hpp>
 
@@ -122,7 +123,7 @@ Options options_of(std::string const& line) {
         }
         flag = find_flag(word);
         REQUIRE_MESSAGE(flag != nullptr, word);
-        if (std::holds_alternative<Switch>(flag->value)) set_value(o, *flag, "on");
+        if (flag->is_switch()) set_value(o, *flag, "on");
     }
     o.kv_heads_given = o.batch_given = true;
     return o;
@@ -134,9 +135,9 @@ void make_dry(Options const& o, pentad::pipeline::Schedule const& schedule) {
     pentad::observe::DryRun const run;
     pentad::comm::Communicators communicators(make_mesh(o, schedule), 0, 64);
     pentad::Context<Exec> const context(communicators);
-    auto const& stream = pentad::model::stream_layout<T>(o.tensor_kind(), o.sequence_parallel);
+    auto const& stream = pentad::model::stream_layout<T>(o.strategy.tensor_kind, o.strategy.sequence_parallel);
     static std::string const text(4000, 'x');
-    pentad::io::TokenData const data(text, "a text", o.seq, 1);
+    pentad::io::TokenData const data(text, "a text", o.strategy.seq, 1);
     pentad::train::Trainer<T, Exec> const trainer(context, stream, make_settings(o),
                                                   pentad::train::ProvenSchedules(schedule), data);
 }
@@ -144,12 +145,7 @@ void make_dry(Options const& o, pentad::pipeline::Schedule const& schedule) {
 std::string refused_by_trainer(Options const& o) {
     try {
         auto const schedule = make_schedule(o);
-        if (o.dtype == "f64")
-            make_dry<pentad::f64>(o, schedule);
-        else if (o.dtype == "f32")
-            make_dry<pentad::f32>(o, schedule);
-        else
-            make_dry<pentad::bf16>(o, schedule);
+        pentad::train::with_element(o.strategy.element, [&]<class T>(T) { make_dry<T>(o, schedule); });
     } catch (std::invalid_argument const& error) {
         return error.what();
     }
@@ -173,7 +169,7 @@ TEST_CASE("the flags of fields are flags of train_lm, and the fields are of a st
     for (auto const& known : pentad::report::field_flags) {
         CHECK_MESSAGE(find_flag(known.flag) != nullptr, known.flag);
         CHECK_MESSAGE(fields.contains(std::string(known.field)), known.field);
-        CHECK(std::holds_alternative<Switch>(find_flag(known.flag)->value) == known.is_switch);
+        CHECK(find_flag(known.flag)->is_switch() == known.is_switch);
     }
     auto const any = [](std::string_view) { return true; };
     CHECK(pentad::report::in_flags("heads = 6 is not divisible by tp = 4", any) ==

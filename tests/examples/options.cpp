@@ -202,8 +202,8 @@ TEST_CASE("every flag reaches its option") {
     CHECK(o.ignore_token == 10);
     CHECK(o.steps == 7);
     CHECK(o.batch == 12);
-    CHECK(o.micro_batches == 2);
-    CHECK(o.seq == 64);
+    CHECK(o.strategy.micro_batches == 2);
+    CHECK(o.strategy.seq == 64);
     CHECK(o.layers == 6);
     CHECK(o.hidden == 96);
     CHECK(o.heads == 6);
@@ -217,25 +217,25 @@ TEST_CASE("every flag reaches its option") {
     CHECK(o.positions == "alibi");
     CHECK(o.soft_cap == 50);
     CHECK(o.attention_sinks);
-    CHECK(o.sequence_parallel);
-    CHECK(o.schedule == "gpipe");
+    CHECK(o.strategy.sequence_parallel);
+    CHECK(o.strategy.schedule == "gpipe");
     CHECK(o.cp == "allgather");
     CHECK(o.zigzag);
-    CHECK(o.zero == 3);
-    CHECK(o.zero_ranks == 3);
-    CHECK(o.zero_keep);
-    CHECK(o.zero_accumulate);
-    CHECK(o.gradient_release);
-    CHECK(o.bucket_elements == 1000);
+    CHECK(o.strategy.sharding.stage == 3);
+    CHECK(o.strategy.sharding.ranks == 3);
+    CHECK(o.strategy.sharding.keeps_parameters);
+    CHECK(o.strategy.sharding.accumulates_gradients);
+    CHECK(o.strategy.sharding.releases_gradients);
+    CHECK(o.strategy.bucket_elements == 1000);
     CHECK(o.recompute == "selective");
-    CHECK(o.recompute_every == 3);
+    CHECK(o.strategy.recompute.every == 3);
     CHECK(o.recompute_parts == "norms,attention");
     CHECK(o.memory_limit == "3GiB");
     using pentad::model::Piece;
     CHECK(recomputation_of(o) == pentad::model::Recomputation{.kind = pentad::model::Recomputation::Kind::selective,
                                                               .every = 3,
                                                               .pieces = {Piece::norms, Piece::attention}});
-    CHECK(o.dtype == "f64");
+    CHECK(o.strategy.element == pentad::model::Element::f64);
     CHECK(o.lr == 0.5);
     CHECK(o.warmup == 3);
     CHECK(o.weight_decay == 0.25);
@@ -471,10 +471,11 @@ TEST_CASE("sizes that the mesh does not divide are refused with the nearest that
           "--batch 10 is not divisible by dp x micro-batches = 2 x 4 = 8: try --batch 8");
     CHECK(mended("--batch 5 --mesh dp=2,ep=3", 6) ==
           "--batch 5 is not divisible by dp x ep x micro-batches = 2 x 3 x 1 = 6: try --batch 6");
-    CHECK(options_of("--seq 1021 --zigzag --sequence-parallel on --mesh cp=4,tp=2", 8).seq == 1021); // is padded
+    CHECK(options_of("--seq 1021 --zigzag --sequence-parallel on --mesh cp=4,tp=2", 8).strategy.seq ==
+          1021); // is padded
     CHECK(mended("--layers 6 --schedule zb-v --mesh pp=2", 2) ==
           "--layers 6 is not divisible by pp x chunks = 2 x 2 = 4: try --stages 2,2,1,1");
-    CHECK(options_of("--seq 23 --schedule terapipe --slices 4 --zigzag --mesh cp=2", 2).seq == 23);
+    CHECK(options_of("--seq 23 --schedule terapipe --slices 4 --zigzag --mesh cp=2", 2).strategy.seq == 23);
     // Where one flag alone cannot mend it, several.
     CHECK(mended("--mesh tp=5", 5) == "--heads 12 is not divisible by tp = 5: try --heads 10 --hidden 200 --ffn 575");
     CHECK(mended("--layers 65536 --hidden 1048560 --ffn 4194304") ==
@@ -495,18 +496,19 @@ TEST_CASE("what ZeRO cannot shard or keep is refused with the nearest that works
     CHECK(mended("--zero-accumulate on --zero-keep on --zero-ranks 2 --zero 1", 2).ends_with(": try --zero 3"));
     CHECK(mended("--mesh dp=2 --zero 1 --zero-ranks 4", 8) ==
           "--mesh dp=2 is a mesh of 2 ranks, and the run has 8: try --mesh dp=8");
-    CHECK(options_of("--zero 3 --zero-ranks 2 --zero-keep on --zero-accumulate on", 4).zero_ranks == 2);
+    CHECK(options_of("--zero 3 --zero-ranks 2 --zero-keep on --zero-accumulate on", 4).strategy.sharding.ranks == 2);
 }
 
 TEST_CASE("gradients that cannot be released are refused with what works") {
     CHECK(mended("--gradient-release") == "--gradient-release updates weights before the norm of all gradients, which "
                                           "clip limits, is known: try --clip 0");
-    CHECK(options_of("--gradient-release --clip 0").gradient_release);
+    CHECK(options_of("--gradient-release --clip 0").strategy.sharding.releases_gradients);
     CHECK(mended("--gradient-release --clip 0 --schedule dualpipe --mesh pp=2 --micro-batches 2", 2) ==
           "--schedule dualpipe reduces gradients at times of its own: they cannot be released: try --schedule 1f1b");
     CHECK(mended("--gradient-release --schedule pipedream --mesh pp=2 --micro-batches 2", 2)
               .ends_with("which clip limits, is not known: try --clip 0 --schedule 1f1b"));
-    CHECK(options_of("--gradient-release --clip 0 --schedule zb-v --mesh pp=2", 2).gradient_release);
+    CHECK(
+        options_of("--gradient-release --clip 0 --schedule zb-v --mesh pp=2", 2).strategy.sharding.releases_gradients);
 }
 
 TEST_CASE("a schedule that is not defined for the mesh is refused with what is") {
@@ -805,11 +807,11 @@ TEST_CASE("train_lm refuses the sizes that the planner refuses, which runs the l
         o.experts = has_experts ? draw({2, 3, 4, 6}) : 0;
         if (int const top_k = draw({1, 2}); has_experts) o.top_k = top_k;
         o.layers = 2;
-        o.micro_batches = draw({1, 2});
+        o.strategy.micro_batches = draw({1, 2});
         o.batch = o.batch_divisor();
-        o.seq = draw({1, 12, 17, 24});
+        o.strategy.seq = draw({1, 12, 17, 24});
         o.zigzag = draw({0, 1}) == 1;
-        o.sequence_parallel = draw({0, 1}) == 1;
+        o.strategy.sequence_parallel = draw({0, 1}) == 1;
         auto const own = refusal(o, ranks);
         std::string planned;
         try {
@@ -828,8 +830,8 @@ TEST_CASE("train_lm refuses the sizes that the planner refuses, which runs the l
                                                .cp = o.extent("cp"),
                                                .tp = o.extent("tp"),
                                                .batch = o.batch,
-                                               .seq = o.seq,
-                                               .sequence_parallel = o.sequence_parallel,
+                                               .seq = o.strategy.seq,
+                                               .sequence_parallel = o.strategy.sequence_parallel,
                                                .zigzag = o.zigzag,
                                                .element = pentad::planner::Element::f32});
         } catch (std::invalid_argument const& error) { // of the description
@@ -850,7 +852,7 @@ TEST_CASE("--order is as given, or found") {
 }
 
 TEST_CASE("tensor parallelism on a grid: tp is one, and the model and the batch are divided by its sides") {
-    auto const kind = [](std::string const& line, int ranks) { return options_of(line, ranks).tensor_kind(); };
+    auto const kind = [](std::string const& line, int ranks) { return options_of(line, ranks).strategy.tensor_kind; };
     CHECK(kind("--mesh tp=4 --tp-kind 2d", 4) == pentad::model::TensorKind::two_d);
     CHECK(kind("--mesh tp=8 --tp-kind 3d", 8) == pentad::model::TensorKind::three_d);
     CHECK(options_of("--mesh dp=2,tp=8 --tp-kind 2.5d", 16).batch == 24); // follows the mesh: a multiple of 8
@@ -903,10 +905,10 @@ TEST_CASE("strategies of attention divide cp, and the heads of a rank of tp") {
 
 TEST_CASE("local steps need groups to average, and one model wherever it is looked at") {
     auto const o = options_of("--mesh dp=4 --local-steps 8 --local-ranks 2 --outer-lr 0.7 --outer-momentum 0.9", 4);
-    CHECK(o.local_steps == 8);
-    CHECK(o.local_ranks == 2);
-    CHECK(o.outer_lr == 0.7);
-    CHECK(o.outer_momentum == 0.9);
+    CHECK(o.strategy.local.steps == 8);
+    CHECK(o.strategy.local.ranks == 2);
+    CHECK(o.strategy.local.outer_learning_rate == 0.7);
+    CHECK(o.strategy.local.outer_momentum == 0.9);
     CHECK(error_of("--local-steps 2") ==
           "--local-steps 2 with --local-ranks 1 and dp = 1: there is one group, with none to average with: try "
           "--local-steps 0");

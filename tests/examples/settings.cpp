@@ -61,6 +61,22 @@ std::vector<std::string> values_of(Flag const& flag) {
                    },
                    [](ListValue const&) {},
                    [](MeshValue) {},
+                   [&](StrategyValue const& target) {
+                       pentad::Strategy const usual;
+                       pentad::report::with_field(usual, target.row->field, [&]<class T>(T const&) {
+                           if constexpr (std::is_same_v<T, bool>)
+                               values = flag.is_switch() ? std::vector<std::string>{"on"}
+                                                         : std::vector<std::string>{"on", "off"};
+                           else if constexpr (pentad::HasWords<T>)
+                               for (auto const word : pentad::report::flag_words<T>()) values.emplace_back(word);
+                           else if constexpr (std::is_same_v<T, std::string>)
+                               for (auto const name : schedule_names()) values.emplace_back(name);
+                           else if constexpr (std::is_integral_v<T>)
+                               values = {"1", "2", "4", "64"};
+                           else
+                               values = {"0.5", "0.0005", "2"};
+                       });
+                   },
                    [&](Switch const&) { values = {"on"}; },
                },
                flag.value);
@@ -105,13 +121,13 @@ std::vector<Changed> const& changes() {
             for (FlagGroup const& group : flag_groups())
                 for (Flag const& flag : group.flags) {
                     // Each word may mean something else.
-                    int wanted = std::holds_alternative<ChoiceValue>(flag.value) ? 3 : 1;
+                    int wanted = flag.shown.find('|') != flag.shown.npos || flag.shown == "NAME" ? 3 : 1;
                     for (auto const& value : values_of(flag)) {
                         auto other = *base;
                         set_value(other, flag, value);
                         other.kv_heads_given = flag.name == "--kv-heads";
                         follow(other);
-                        bool const is_switch = std::holds_alternative<Switch>(flag.value);
+                        bool const is_switch = flag.is_switch();
                         if (wanted == 0 || (!is_switch && value_text(flag, other) == value_text(flag, *base)) ||
                             !refusal(other, ranks).empty())
                             continue;

@@ -1,4 +1,5 @@
-// The flags of train_lm and pentad_plan for the fields of a Strategy and the sizes of a model, and refusals in their words.
+// The flags of train_lm and pentad_plan for the fields of a Strategy and the sizes of a model, and refusals in their
+// words.
 #pragma once
 
 #include <pentad/report/strategy_flags.hpp>

@@ -66,8 +66,8 @@ PENTAD_INLINE std::string state_flags(Strategy const& c) {
     if (auto const index = c.optimizer.index(); index > 0)
         flags += " --optimizer " + std::string(optimizer_names.at(index));
     if (c.offload.optimizer || c.offload.activations)
-        flags += " --offload " + std::string(model::offload_names[(c.offload.optimizer ? 1u : 0u) +
-                                                                  (c.offload.activations ? 2u : 0u)]);
+        flags += " --offload " +
+                 std::string(model::offload_names[(c.offload.optimizer ? 1u : 0u) + (c.offload.activations ? 2u : 0u)]);
     if (c.offload.window_bytes > 0) flags += " --offload-window " + std::to_string(c.offload.window_bytes);
     return flags;
 }
@@ -81,7 +81,8 @@ PENTAD_INLINE std::string shared_flags(Strategy const& c) {
     return flags_text(c, Strategy(),
                       [&](StrategyFlag const& flag) {
                           bool const is_of_pipeline = flag.field == "schedule" || flag.field == "chunks";
-                          bool const is_apart = flag.field == "seq" || flag.field == "micro_batches" || flag.field == "element";
+                          bool const is_apart =
+                              flag.field == "seq" || flag.field == "micro_batches" || flag.field == "element";
                           return !is_apart && (!is_of_pipeline || c.pp > 1);
                       }) +
            stages_flag(c) + pair_flag(c) + state_flags(c) + (c.cp > 1 ? " " + context_choice(c).flags() : "") +
