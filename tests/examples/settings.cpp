@@ -121,7 +121,8 @@ std::vector<Changed> const& changes() {
             for (FlagGroup const& group : flag_groups())
                 for (Flag const& flag : group.flags) {
                     // Each word may mean something else.
-                    int wanted = flag.shown.find('|') != flag.shown.npos || flag.shown == "NAME" ? 3 : 1;
+                    bool const is_choice = flag.shown.find('|') != flag.shown.npos || flag.shown == "NAME";
+                    int wanted = is_choice && !std::holds_alternative<TextValue>(flag.value) ? 3 : 1;
                     for (auto const& value : values_of(flag)) {
                         auto other = *base;
                         set_value(other, flag, value);

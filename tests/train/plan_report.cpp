@@ -83,7 +83,7 @@ TEST_CASE("the settings of a plan are flags, and an unusual order is one of them
     c.chunks = 2;
     c.sequence_parallel = true;
     CHECK(report::settings_text(c) ==
-          "--micro-batch 1 --zero 1 --zero-ranks 4 --sequence-parallel on --schedule zb-v --chunks 2");
+          "--micro-batch 1 --zero 1 --zero-ranks 4 --schedule zb-v --chunks 2 --sequence-parallel on");
 }
 
 TEST_CASE("the picture has every plan once, the front, and the limit where the memory ends") {

@@ -53,6 +53,9 @@ inline constexpr std::array strategy_flags{
     StrategyFlag{"--gradient-release", "sharding.releases_gradients", "",
                  "update the weights of a block as soon as its gradients are complete, and reuse their memory; needs "
                  "--clip 0"},
+    StrategyFlag{"--schedule", "schedule", "NAME", "pipeline schedule: "},
+    StrategyFlag{"--chunks", "chunks", "N", "stages on each rank; 0: as few as the schedule is defined for", 0,
+                 1 << 10},
     StrategyFlag{
         "--bucket-elements", "bucket_elements", "N",
         "parameters after which a bucket is closed: its gradients are reduced while the backward pass goes on; "
@@ -81,9 +84,6 @@ inline constexpr std::array strategy_flags{
                  "how heads of tp become the residual stream: sums of their products; or heads exchanged for sequence, "
                  "and the whole projection on every rank, which sends less where a rank of tp has more tokens than the "
                  "stream is wide"},
-    StrategyFlag{"--schedule", "schedule", "NAME", "pipeline schedule: "},
-    StrategyFlag{"--chunks", "chunks", "N", "stages on each rank; 0: as few as the schedule is defined for", 0,
-                 1 << 10},
     StrategyFlag{"--recompute-every", "recompute.every", "K",
                  "of --recompute selective and full: of every K-th block alone", 1, 1 << 16},
     StrategyFlag{"--local-steps", "local.steps", "N",
