@@ -199,7 +199,7 @@ TEST_CASE("what is under way is no hindrance to a collective of MPI: three pairs
         MPI_Group_incl(world, 2, members.data(), &group);
         MPI_Comm_create_group(MPI_COMM_WORLD, group, i, &comm);
         MPI_Group_free(&group);
-        pairs[static_cast<std::size_t>(i)] = comm::Communicator(comm, AxisNames("dp"), mesh, tuning);
+        pairs[static_cast<std::size_t>(i)] = comm::Communicator(comm, AxisNames("dp"), mesh, tuning, observe::ledger());
     }
     MPI_Group_free(&world);
     Ones x(1000000), y(1000); // x: many chunks, to each of which both ranks come

@@ -84,8 +84,9 @@ struct OnMesh {
 
     explicit OnMesh(MeshShape m, std::size_t kv_heads = 0, MPI_Comm ranks = MPI_COMM_WORLD)
         : OnMesh(m, mesh(m, static_cast<int>(kv_heads)), ranks) {}
-    OnMesh(MeshShape m, model::ModelMesh const& mesh, MPI_Comm ranks = MPI_COMM_WORLD)
-        : shape(m), communicators(ranks, mesh) {}
+    OnMesh(MeshShape m, model::ModelMesh const& mesh, MPI_Comm ranks = MPI_COMM_WORLD,
+           observe::Ledger& ledger = observe::ledger())
+        : shape(m), communicators(ranks, mesh, ledger) {}
 
     /// @param inner_cp the extent of inner(cp)
     static model::ModelMesh mesh(MeshShape const& m, int kv_heads, int inner_cp = 1) {

@@ -116,7 +116,7 @@ void exchange_boxes(Exec const& exec, Communicator const& comm, observe::Operati
             task.bytes,
             [=, &comm] { return detail::begin(detail::Form::block, comm, task, MPI_DATATYPE_NULL, MPI_OP_NULL); }, {},
             [](MPI_Request*) { return MPI_SUCCESS; });
-        observe::ledger().record(operation, cost, false, 0, false);
+        comm.ledger().record(operation, cost, false, 0, false);
     }
 }
 

@@ -10,6 +10,7 @@
 #include <pentad/comm/node/group.hpp>
 #include <pentad/layout/cost.hpp>
 #include <pentad/mesh/mesh.hpp>
+#include <pentad/observe/ledger.hpp>
 
 #include <mpi.h>
 
@@ -30,14 +31,16 @@ namespace pentad::comm {
 class Communicator {
   public:
     Communicator() = default;
-    /// Takes ownership of `handle`; collective over it. `mesh` and `tuning` must outlive the communicator, which is one
-    /// of the ranks of `world` unless it is the world itself.
+    /// Takes ownership of `handle`; collective over it. `mesh`, `tuning` and `ledger`, in which what is sent over the
+    /// group is booked, must outlive the communicator, which is one of the ranks of `world` unless it is the world
+    /// itself.
     [[gnu::cold]] Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh,
-                               Tuning const& tuning, Communicator const* world = nullptr);
+                               Tuning const& tuning, observe::Ledger& ledger, Communicator const* world = nullptr);
     /// That of rank `rank` of `size` in a dry run, without MPI. @param node_of gives the node of each rank, when
     /// someone asks; null: all share one
     [[gnu::cold]] Communicator(int size, int rank, AxisNames axes, std::span<MeshAxisValue const> mesh,
-                               Tuning const& tuning, std::function<std::vector<int>()> node_of);
+                               Tuning const& tuning, observe::Ledger& ledger,
+                               std::function<std::vector<int>()> node_of);
     Communicator(Communicator&& other) noexcept { swap(other); }
     Communicator& operator=(Communicator&& other) noexcept {
         swap(other);
@@ -90,6 +93,8 @@ class Communicator {
     [[nodiscard]] std::string const& label() const { return label_; }
     /// How what an exchange over this group costs is shared out among the axes.
     [[nodiscard]] Cost const& shares() const { return shares_; }
+    /// Where what is sent over the group, and the time that this takes, are booked.
+    [[nodiscard]] observe::Ledger& ledger() const { return *ledger_; }
     /// "over dp.cp (rank 1 of 4)", for messages.
     [[nodiscard]] std::string const& where() const { return where_; }
 
@@ -107,6 +112,7 @@ class Communicator {
     std::string label_, where_;
     Cost shares_;
     std::span<MeshAxisValue const> mesh_;
+    observe::Ledger* ledger_ = &observe::ledger();
     int size_ = 1;
     int rank_ = 0;
     std::unique_ptr<node::Group> node_;
@@ -124,10 +130,11 @@ class Communicator {
 /// The communicators of a mesh: one along each axis, one over all ranks, and those over several axes that were used.
 class Communicators {
   public:
-    /// Collective over `world`, whose size must be the number of ranks of the mesh.
+    /// Collective over `world`, whose size must be the number of ranks of the mesh. @param ledger of what is sent: two
+    /// models in one process may have one each
     template <MeshOfRanks M>
-    [[gnu::cold]] Communicators(MPI_Comm world, M const& mesh)
-        : axes_(mesh.axes().begin(), mesh.axes().end()), tuning_(read_tuning(world)) {
+    [[gnu::cold]] Communicators(MPI_Comm world, M const& mesh, observe::Ledger& ledger = observe::ledger())
+        : axes_(mesh.axes().begin(), mesh.axes().end()), tuning_(read_tuning(world)), ledger_(&ledger) {
         make_world(world, mesh.size());
     }
     /// For a program that has communicators along the axes already, one for each: a rank's coordinate along an axis is
@@ -167,6 +174,7 @@ class Communicators {
     }
 
     [[nodiscard]] Communicator const& world() const { return world_; }
+    [[nodiscard]] observe::Ledger& ledger() const { return *ledger_; }
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return axes_; }
     [[nodiscard]] int extent(std::string_view axis) const { return find_axis(axes_, axis).extent; }
     [[nodiscard]] int coordinate(std::string_view axis) const {
@@ -217,6 +225,7 @@ class Communicators {
 
     std::vector<MeshAxisValue> axes_;
     Tuning tuning_;
+    observe::Ledger* ledger_ = &observe::ledger(); ///< in a dry run that of the dry run
     bool is_dry_ = false;
     std::function<int(int)> node_of_; ///< of a dry run: the node of a rank of the world; null: all share one
     MPI_Comm meeting_place_ = MPI_COMM_NULL;

@@ -34,7 +34,7 @@ class Timed {
     Timed& operator=(Timed const&) = delete;
     ~Timed() {
         std::chrono::duration<double> const spent = std::chrono::steady_clock::now() - start_;
-        observe::ledger().spend(comm_->shares(), spent.count());
+        comm_->ledger().spend(comm_->shares(), spent.count());
     }
 
   private:

@@ -74,7 +74,7 @@ Request<detail::Staged<V>> start_reduce(Exec const& exec, Communicator const& co
             return MPI_Ireduce_c(is_root ? MPI_IN_PLACE : static_cast<void*>(data), is_root ? data : nullptr, count,
                                  datatype<T>(), operation, root, comm.handle(), handle);
         });
-    observe::ledger().record(detail::Operation::reduce, cost, true, crossing, nodes.count() > 1);
+    comm.ledger().record(detail::Operation::reduce, cost, true, crossing, nodes.count() > 1);
     return request;
 }
 template <class Exec, class V>
@@ -119,7 +119,7 @@ Request<detail::Staged<In>, detail::Staged<Out>> start_gather(Exec const& exec, 
                       return MPI_Igather_c(from, count, datatype<T>(), to, count, datatype<T>(), root, comm.handle(),
                                            handle);
                   });
-    if (!is_root) observe::ledger().record(detail::Operation::gather, cost, true, crossing, is_modelled);
+    if (!is_root) comm.ledger().record(detail::Operation::gather, cost, true, crossing, is_modelled);
     return request;
 }
 template <class Exec, class In, class Out>
@@ -158,7 +158,7 @@ Request<detail::Staged<V>> start_send(Exec const& exec, Communicator const& comm
                   });
     if (to == comm.rank()) return request; // nothing leaves this rank
     auto const cost = detail::cost_of_sent(comm, bytes);
-    observe::ledger().record(detail::Operation::send, cost, false, crossing, false);
+    comm.ledger().record(detail::Operation::send, cost, false, crossing, false);
     return request;
 }
 template <class Exec, class V>

@@ -45,7 +45,7 @@ PENTAD_INLINE void carry_out(UnderWay& under_way, bool is_reachable, Form form, 
          .sent = task.sent,
          .received = task.received},
         task.bytes, [=, &comm] { return by_mpi ? nullptr : begin(form, comm, task, type, sum); }, mpi.name(), mpi);
-    observe::ledger().record(task.operation, cost, modelled && by_mpi, network.bytes, network.modelled);
+    comm.ledger().record(task.operation, cost, modelled && by_mpi, network.bytes, network.modelled);
 }
 
 } // namespace pentad::comm::detail

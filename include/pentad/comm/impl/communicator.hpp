@@ -16,8 +16,8 @@
 namespace pentad::comm {
 
 PENTAD_INLINE Communicator::Communicator(MPI_Comm handle, AxisNames axes, std::span<MeshAxisValue const> mesh,
-                                         Tuning const& tuning, Communicator const* world)
-    : handle_(handle), axes_(axes), mesh_(mesh) {
+                                         Tuning const& tuning, observe::Ledger& ledger, Communicator const* world)
+    : handle_(handle), axes_(axes), mesh_(mesh), ledger_(&ledger) {
     check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
     check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -36,9 +36,10 @@ PENTAD_INLINE Communicator::Communicator(MPI_Comm handle, AxisNames axes, std::s
 }
 
 PENTAD_INLINE Communicator::Communicator(int size, int rank, AxisNames axes, std::span<MeshAxisValue const> mesh,
-                                         Tuning const& tuning, std::function<std::vector<int>()> node_of)
-    : axes_(axes), mesh_(mesh), size_(size), rank_(rank), nodes_(size, rank), node_of_(std::move(node_of)),
-      dry_tuning_(&tuning) {
+                                         Tuning const& tuning, observe::Ledger& ledger,
+                                         std::function<std::vector<int>()> node_of)
+    : axes_(axes), mesh_(mesh), ledger_(&ledger), size_(size), rank_(rank), nodes_(size, rank),
+      node_of_(std::move(node_of)), dry_tuning_(&tuning) {
     describe();
 }
 
@@ -49,6 +50,7 @@ PENTAD_INLINE void Communicator::swap(Communicator& other) noexcept {
     std::swap(where_, other.where_);
     std::swap(shares_, other.shares_);
     std::swap(mesh_, other.mesh_);
+    std::swap(ledger_, other.ledger_);
     std::swap(size_, other.size_);
     std::swap(rank_, other.rank_);
     std::swap(node_, other.node_);
@@ -75,7 +77,7 @@ PENTAD_INLINE bool Communicators::split_by_node(std::string_view name) {
 PENTAD_INLINE void Communicators::make_world(MPI_Comm world, int ranks) {
     MPI_Comm copy = MPI_COMM_NULL;
     check(MPI_Comm_dup(world, &copy), "MPI_Comm_dup");
-    world_ = Communicator(copy, axes_of_view(axes_), axes_, tuning_);
+    world_ = Communicator(copy, axes_of_view(axes_), axes_, tuning_, *ledger_);
     if (world_.size() != ranks)
         throw std::invalid_argument("the mesh has " + std::to_string(ranks) + " ranks and the communicator " +
                                     std::to_string(world_.size()));
@@ -87,7 +89,8 @@ PENTAD_INLINE Communicator const& Communicators::make(AxisNames const& key) {
     if (is_dry_) {
         int size = 1;
         for (auto const name : key) size *= extent(name);
-        return made_.emplace_back(size, static_cast<int>(shard_index(key)), key, axes_, tuning_, nodes_along(key));
+        return made_.emplace_back(size, static_cast<int>(shard_index(key)), key, axes_, tuning_, *ledger_,
+                                  nodes_along(key));
     }
     auto const members = members_along(key);
     meet(members);
@@ -98,7 +101,7 @@ PENTAD_INLINE Communicator const& Communicators::make(AxisNames const& key) {
     check(MPI_Comm_create_group(world_.handle(), group, 0, &handle), "MPI_Comm_create_group");
     MPI_Group_free(&group);
     MPI_Group_free(&world_group);
-    return made_.emplace_back(handle, key, axes_, tuning_, &world_);
+    return made_.emplace_back(handle, key, axes_, tuning_, *ledger_, &world_);
 }
 
 PENTAD_INLINE void Communicators::imagine_world(int rank, int size) {
@@ -109,7 +112,7 @@ PENTAD_INLINE void Communicators::imagine_world(int rank, int size) {
             for (int i = 0; i < size; ++i) all.push_back(node_of_(i));
             return all;
         };
-    world_ = Communicator(size, rank, axes_of_view(axes_), axes_, tuning_, std::move(nodes));
+    world_ = Communicator(size, rank, axes_of_view(axes_), axes_, tuning_, *ledger_, std::move(nodes));
 }
 
 PENTAD_INLINE std::function<std::vector<int>()> Communicators::nodes_along(AxisNames const& axes) const {

@@ -48,8 +48,8 @@ class FactorStream {
         if (group_->size() == 1) return;
         if (window_.is_open()) {
             auto const bytes = static_cast<double>(schedule.given_elements * sizeof(T));
-            observe::ledger().record(observe::Operation::send, comm::detail::cost_of_sent(*group_, bytes), false, 0,
-                                     false);
+            group_->ledger().record(observe::Operation::send, comm::detail::cost_of_sent(*group_, bytes), false, 0,
+                                    false);
             return;
         }
         for (auto& buffer : buffers_) buffer = context_->take(schedule.longest * sizeof(T));
