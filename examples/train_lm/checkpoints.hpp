@@ -45,7 +45,7 @@ class Checkpoints {
     bool after_step(Training& training, std::int64_t step, std::span<double const> sums);
     /// Waits for the last save. Collective.
     void wait();
-    /// The same. @throws OutsideFailure where it failed
+    /// wait(). @throws OutsideFailure where it failed
     void finish();
     /// The signal for which the run stops: "SIGTERM".
     [[nodiscard]] std::string const& stopped_by() const { return stopped_by_; }

@@ -69,7 +69,7 @@ std::optional<std::string> unwritable_file(std::filesystem::path const& path, bo
     return unwritable(folder.empty() ? "." : folder);
 }
 
-/// The same for a folder that may be made.
+/// Why a folder that may be made cannot be written to.
 std::optional<std::string> unwritable_folder(std::filesystem::path const& folder) {
     std::error_code ignored;
     if (std::filesystem::exists(std::filesystem::symlink_status(folder, ignored))) return unwritable(folder);

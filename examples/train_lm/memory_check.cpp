@@ -84,7 +84,7 @@ pentad::program::AvailableMemory limits_of_process(Options const& o) {
     if (auto const limit = pentad::report::bytes_in(o.memory_limit)) room.at_most(*limit, "--memory-limit");
     return room;
 }
-/// The same, or its part of what the host has.
+/// The limits of the process, or its part of what the host has.
 pentad::program::AvailableMemory room_of_process(Options const& o, pentad::program::Ranks const& ranks) {
     auto room = limits_of_process(o);
     auto const host = pentad::program::memory_of_host();

@@ -32,7 +32,7 @@
 
 namespace train_lm {
 
-/// Those that ranks send along; the last two are of models with experts.
+/// The axes that ranks send along; the last two are of models with experts.
 inline constexpr auto axes = pentad::view_axes;
 inline std::size_t axes_shown(bool has_experts) { return has_experts ? axes.size() : axes.size() - 2; }
 

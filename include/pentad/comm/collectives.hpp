@@ -36,7 +36,7 @@ using observe::Operation;
     return cost;
 }
 
-/// The same for bytes that this rank sends to others.
+/// The cost of bytes that this rank sends to others.
 [[gnu::noinline]] inline Cost cost_of_sent(Communicator const& comm, double sent) {
     Cost cost;
     add_sent_cost(cost, comm.mesh(), comm.axes(), sent);
@@ -307,7 +307,7 @@ void all_gather(Exec const& exec, Communicator const& comm, In const& in, Out co
     std::fill(sent.begin(), sent.end(), counts[static_cast<std::size_t>(comm.rank())]);
     (void)detail::all_to_all(detail::Form::block, exec, comm, in, sent, out, counts, offsets, true);
 }
-/// The same, which allocates that memory.
+/// all_gather() that allocates that memory.
 template <class Exec, class In, class Out>
 void all_gather(Exec const& exec, Communicator const& comm, In const& in, Out const& out,
                 std::span<MPI_Count const> counts) {

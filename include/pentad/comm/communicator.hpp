@@ -144,8 +144,8 @@ class Communicators {
     Communicators(MPI_Comm world, Mesh<Axes...> const& mesh, std::initializer_list<AxisCommunicator> given)
         : Communicators(detail::OrderedWorld(world, mesh.axes(), std::span(given.begin(), given.size())).handle(),
                         mesh) {}
-    /// Those of one rank of any mesh in a dry run, where `ranks_per_node` ranks of the mesh that follow each other
-    /// share a node. MPI need not have been started.
+    /// The communicators of one rank of any mesh in a dry run, where `ranks_per_node` ranks of the mesh that follow
+    /// each other share a node. MPI need not have been started.
     template <MeshOfRanks M>
     [[gnu::cold]] Communicators(M const& mesh, int rank, int ranks_per_node)
         : axes_(mesh.axes().begin(), mesh.axes().end()), is_dry_(true) {
@@ -156,7 +156,8 @@ class Communicators {
         if (ranks_per_node < mesh.size()) node_of_ = [ranks_per_node](int i) { return i / ranks_per_node; };
         imagine_world(rank, mesh.size());
     }
-    /// Those of this rank in a dry run on another mesh of the ranks of `real`, with their nodes and their tuning.
+    /// The communicators of this rank in a dry run on another mesh of the ranks of `real`, with their nodes and their
+    /// tuning.
     template <MeshOfRanks M>
     [[gnu::cold]] Communicators(M const& mesh, Communicators const& real)
         : axes_(mesh.axes().begin(), mesh.axes().end()), tuning_(real.tuning_), is_dry_(true) {

@@ -65,7 +65,7 @@ class Progress {
         for (std::size_t i = 0; i < active_.size(); ++i) // which may begin another
             active_[i].operation->advance();
     }
-    /// The same, and what the MPI library has under way.
+    /// advance(), and what the MPI library has under way.
     void advance_all() {
         advance();
         if (mpi_operations_ == 0) return;

@@ -140,7 +140,7 @@ class RingTransfers {
     void receive(std::size_t i, V const& view, Box const& box) {
         receive_from(static_cast<int>(back(1)), i, view, box);
     }
-    /// The same with another rank than a neighbour.
+    /// Sends to another rank than a neighbour.
     void send_to(int rank, std::size_t i, V const& view, Box const& box) {
         if (leaving_[i]) leaving_[i]->wait();
         leaving_[i].emplace(start_send(*exec_, *comm_, detail::box_of(view, box), rank, tag(i)));

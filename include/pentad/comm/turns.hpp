@@ -74,7 +74,7 @@ class Turns {
     std::exception_ptr failure_;
 };
 
-/// Those of this process.
+/// The turns of this process.
 inline Turns& turns() {
     static Turns instance;
     return instance;

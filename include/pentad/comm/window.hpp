@@ -45,7 +45,7 @@ class Window {
         if (can_read != 0) addresses_ = std::move(addresses);
     }
 
-    /// The same on all ranks of the group.
+    /// Whether the window is open; the same on all ranks of the group.
     [[nodiscard]] bool is_open() const { return !addresses_.empty(); }
     /// The memory of rank `rank` of the group. @pre is_open()
     [[nodiscard]] std::byte const* of(int rank) const { return addresses_[static_cast<std::size_t>(rank)]; }

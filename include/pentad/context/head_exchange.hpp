@@ -84,7 +84,7 @@ struct HeadExchange {
         }
 
       private:
-        /// The same pass for the heads that this rank has inside.
+        /// The pass of the heads that this rank has inside.
         static typename InsideOn::Part inside(Part const& pass) {
             typename InsideOn::Part part{.slices = pass.slices, .index = pass.index, .map = pass.map};
             if (!pass.sinks.empty())

@@ -30,7 +30,7 @@ consteval void require_dealt() {
 /// matter of the layout; Dispatch takes them there.
 template <class Tokens>
 using expert_rows_t = Layout<typename Tokens::element, Dims<Dim<token, dynamic, edp>, Dim<hidden>>, Replicated<etp>>;
-/// The same of all experts, in their order.
+/// The rows of all experts, in their order.
 template <class Tokens>
 using dispatched_t = Layout<typename Tokens::element,
                             Dims<Dim<expert, dynamic, ep>, Dim<token, dynamic, edp>, Dim<hidden>>, Replicated<etp>>;

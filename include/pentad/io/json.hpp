@@ -102,7 +102,7 @@ inline Json parse_object(std::string_view text, std::string const& whole = "the 
     (void)Json::sax_parse(text, &builder);
     return builder.result(text.find('\0') == text.npos);
 }
-/// The same of a file, which is read piece by piece.
+/// The object of a file, which is read piece by piece.
 Json parse_object(File const& file, TakeObject const& take);
 
 /// A member that must be there.

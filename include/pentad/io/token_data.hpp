@@ -72,7 +72,7 @@ class TokenData {
     /// vocabulary, or not there any more: files are read, not mapped, as a mapped file that is cut short ends its
     /// readers by a signal.
     void read(std::int64_t sequence, std::span<std::int32_t> window) const { read_window(sequence, window); }
-    /// The same where all tokens are below 256.
+    /// Reads a window of tokens that are all below 256.
     void read(std::int64_t sequence, std::span<unsigned char> window) const {
         if (vocabulary_ > byte_values)
             throw std::invalid_argument("tokens of a vocabulary of " + std::to_string(vocabulary_) + " are no bytes");

@@ -94,7 +94,7 @@ std::size_t chunk_scan_workspace(Exec const&, ScanSizes const& sizes) {
         return detail::device_forward_workspace(detail::checked(sizes));
 }
 PENTAD_KERNEL(chunk_scan_workspace)
-/// Those in the workspace of a backward pass: the states at the boundaries between chunks and, unless there are
+/// The elements in the workspace of a backward pass: the states at the boundaries between chunks and, unless there are
 /// enough groups for all threads, their gradients.
 template <class T, class Exec>
 std::size_t chunk_scan_backward_workspace(Exec const& exec, ScanSizes const& of) {

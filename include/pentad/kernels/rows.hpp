@@ -170,7 +170,7 @@ class Row<Exec, true> {
     i64 index_;
 };
 
-/// The same on a device: a team whose lanes take neighbouring elements; its reductions are trees of a fixed shape.
+/// A row on a device: a team whose lanes take neighbouring elements; its reductions are trees of a fixed shape.
 template <class Exec>
 class Row<Exec, false> {
   public:

@@ -239,7 +239,7 @@ class GridProjection {
     std::tuple<Map, Maps...> maps_;
 };
 
-/// The same for the one map that makes the output of a layer.
+/// The projection of the one map that makes the output of a layer.
 template <class Map>
 class GridOutput {
     using Projection = GridProjection<Map>;

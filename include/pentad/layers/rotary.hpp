@@ -46,7 +46,7 @@ class RotaryEmbedding {
     void backward(Pass<Exec> const& pass, V const& dx) const {
         kernels::rope_backward<T>(pass.context.exec(), dx, positions(pass), tables(), heads_);
     }
-    /// The same of heads that have `before` elements more in front.
+    /// The rotation of heads that have `before` elements more in front.
     template <class V>
     void forward(Pass<Exec> const& pass, V const& x, std::size_t before) const {
         kernels::rope_forward<T>(pass.context.exec(), x, positions(pass), tables(), behind(before));

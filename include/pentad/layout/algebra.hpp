@@ -314,7 +314,7 @@ using dimension_t = typename detail::DimensionOf<L, Name>::type;
 /// L with axis A no longer sharding a dimension: the ranks along it hold the same value and use it for different work.
 template <class L, class A>
 using unsharded_t = typename detail::Unsharded<L, A, Replicated>::type;
-/// The same where the ranks along A hold summands of the value.
+/// L with axis A no longer sharding a dimension: the ranks along it hold summands of the value.
 template <class L, class A>
 using summands_t = typename detail::Unsharded<L, A, Partial>::type;
 /// L invariant over every axis that does not shard it.

@@ -134,7 +134,7 @@ constexpr ShardShape shard_shape(LayoutValue const& layout, std::span<std::size_
     }
     return shape;
 }
-/// The same as numbers.
+/// The local extents of a layout, as numbers.
 constexpr std::array<std::size_t, max_dimensions> local_extents(LayoutValue const& layout,
                                                                 std::span<std::size_t const> global,
                                                                 std::span<MeshAxisValue const> mesh, int rank = 0) {

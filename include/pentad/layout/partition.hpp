@@ -143,7 +143,7 @@ class DealtSequence {
                 strategy == ContextStrategy::ring_heads};
     }
 
-    /// The same ranks, with the elements of the shards dealt in another way.
+    /// The ranks of this sequence, with the elements of the shards dealt in another way.
     [[nodiscard]] DealtSequence with(Partition shards) const { return {std::move(shards), parts_, parts_are_major_}; }
 
     [[nodiscard]] constexpr Partition const& shards() const { return shards_; }

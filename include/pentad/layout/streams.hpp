@@ -104,7 +104,7 @@ using values_of_tokens_t = typename detail::OfTokens<L, T, States...>::type;
 template <class Stream, class T, class... States>
 using token_values_t = values_of_tokens_t<gathered_stream_t<Stream>, T, States...>;
 
-/// The same for a stream whose layout is a value: of Stream::value it is token_values_t<Stream, T>::value.
+/// token_values_t for a stream whose layout is a value: of Stream::value it is token_values_t<Stream, T>::value.
 template <class T>
 constexpr LayoutValue token_values(LayoutValue const& stream) {
     LayoutValue values;

@@ -85,7 +85,7 @@ constexpr std::string_view whole_axis_name(std::string_view name) {
 
 /// The factors of an axis: outer, and of inner the outer and the inner one.
 inline constexpr std::size_t axis_factors = 3;
-/// Those that a tag's name stands for, as bits: 1 is the outer factor, or its ends; 6 is the inner one.
+/// The factors that a tag's name stands for, as bits: 1 is the outer factor, or its ends; 6 is the inner one.
 constexpr unsigned factors_of(std::string_view name) {
     if (name.starts_with("outer(inner(")) return 2;
     if (name.starts_with("inner(inner(")) return 4;

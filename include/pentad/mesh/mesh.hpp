@@ -186,7 +186,7 @@ class Mesh {
         lay_out(order);
     }
 
-    /// The same axes with another order in rank space, outermost first: a permutation of the axes' names.
+    /// The mesh with another order of its axes in rank space, outermost first: a permutation of their names.
     [[nodiscard]] constexpr Mesh ordered(std::array<std::string_view, rank> const& outermost_first) const {
         std::array<std::size_t, rank> order{};
         for (std::size_t i = 0; i < rank; ++i) {
@@ -206,7 +206,7 @@ class Mesh {
         return ordered(std::array<std::string_view, rank>{OutermostFirst::name...});
     }
 
-    /// The same mesh with axis A, or the inner factor of an axis, split into outer<A> x inner<A>, of which the inner
+    /// The mesh with axis A, or the inner factor of an axis, split into outer<A> x inner<A>, of which the inner
     /// one has the given extent.
     template <AxisTag A>
     [[nodiscard]] constexpr Mesh split(int inner_extent) const {
@@ -217,7 +217,7 @@ class Mesh {
         return mesh;
     }
 
-    /// The same ranks where axis B is part of A, as its minor factor: a mesh without B. Neither is split, and the order
+    /// The mesh of the ranks where axis B is part of A, as its minor factor, without B. Neither is split, and the order
     /// in rank space is what it was, so that the ranks along A may lie in two pieces.
     template <AxisTag A, AxisTag B>
     [[nodiscard]] constexpr auto merged() const {
@@ -238,7 +238,7 @@ class Mesh {
         return Result(axes);
     }
 
-    /// The same mesh where what the ends of axis A share lies on one rank: ends<A> has extent 1.
+    /// The mesh where what the ends of axis A share lies on one rank: ends<A> has extent 1.
     template <AxisTag A>
     [[nodiscard]] constexpr Mesh joined() const {
         static_assert(has<A>, "pentad: this mesh has no such axis");

@@ -62,7 +62,7 @@ struct Model {
             if (auto const* part = branch.part.as<P>()) return part;
         return nullptr;
     }
-    /// The same of any block.
+    /// The first description P of any block, or null.
     template <Describes P>
     [[nodiscard]] P const* first() const {
         for (std::size_t i = 0; i < block_count(); ++i)

@@ -16,7 +16,7 @@ struct Preset {
     Model model;
 };
 
-/// The same model with so many blocks of a mixer and, where there is one, another part: of block i that of place i, or
+/// The model with so many blocks of a mixer and, where there is one, another part: of block i the one at place i, or
 /// the last.
 Model with_blocks(Model model, std::size_t layers, Part const& mixer, std::vector<Part> const& others);
 

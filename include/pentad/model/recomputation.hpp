@@ -34,7 +34,7 @@ class PieceSet {
     constexpr void add(Piece piece) { bits_ = static_cast<std::uint8_t>(bits_ | bit(piece)); }
     [[nodiscard]] constexpr bool contains(Piece piece) const { return (bits_ & bit(piece)) != 0; }
     [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }
-    /// Those that are in both.
+    /// The pieces that are in both.
     [[nodiscard]] constexpr PieceSet operator&(PieceSet other) const {
         PieceSet both;
         both.bits_ = static_cast<std::uint8_t>(bits_ & other.bits_);

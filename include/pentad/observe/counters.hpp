@@ -39,7 +39,7 @@ struct Counters {
     void allocated(Memory kind) { ++(*this)[kind].allocations; }
 };
 
-/// Those that counters() gives: of the process, or of a dry run.
+/// The counters that counters() gives: of the process, or of a dry run.
 inline Counters*& current_counters() {
     static Counters of_process;
     static Counters* current = &of_process;

@@ -125,7 +125,7 @@ class DryRun {
 
 /// The dry run that is under way, or null.
 inline DryRun* dry_run() { return DryRun::current(); }
-/// The same where its rank stands for all, else null.
+/// The dry run that is under way, where its rank stands for all; else null.
 inline DryRun* dry_run_for_all() {
     auto* const run = dry_run();
     return run != nullptr && run->stands_for_all() ? run : nullptr;

@@ -63,7 +63,7 @@ class Ledger {
     }
     /// All bytes sent along an axis.
     [[nodiscard]] double bytes(std::string_view axis) const { return sum(axis, &LedgerEntry::bytes); }
-    /// Those of them that went to other nodes.
+    /// Bytes sent along an axis to other nodes.
     [[nodiscard]] double network_bytes(std::string_view axis) const { return sum(axis, &LedgerEntry::network_bytes); }
     [[nodiscard]] std::span<std::string_view const> axes() const { return {names_.data(), count_}; }
     void clear() {

@@ -44,7 +44,7 @@ struct Simulation {
 /// to wait for a buffer is left out. Operations of whole stages take no time.
 Simulation simulate_proven(Schedule const& schedule, Costs const& costs = {});
 
-/// The same, proven first. @throws std::invalid_argument with the validator's message
+/// Times one run of a schedule, which is proven first. @throws std::invalid_argument with the validator's message
 inline Simulation simulate(Schedule const& schedule, Costs const& costs = {}) {
     if (auto const verdict = validate(schedule); verdict.refusal)
         throw std::invalid_argument("cannot time the schedule " + schedule.name + ": " + verdict.refusal->message());

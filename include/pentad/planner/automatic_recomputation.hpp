@@ -82,7 +82,7 @@ AutomaticRecomputation automatic_recomputation(Model const& model, Hardware cons
                                                pipeline::Schedule const& schedule,
                                                std::vector<std::vector<HeldMoment>> const& held,
                                                std::vector<StageShape> const& shapes, std::int64_t nodes);
-/// The same for the schedule of a configuration, whose stages are not to be balanced any more.
+/// Automatic recomputation for the schedule of a configuration, whose stages are not to be balanced any more.
 AutomaticRecomputation automatic_recomputation(Model const& model, Hardware const& hardware, Strategy const& c,
                                                Pipelines& pipelines);
 /// Seconds by which automatic recomputation makes the passes of a micro-batch through the stages of each rank of the

@@ -71,7 +71,7 @@ std::vector<std::int64_t> balanced_stages(std::size_t layers, std::size_t stages
     return dealt;
 }
 
-/// The same for layers whose costs add up; the first stage costs `first` more and the last `last`.
+/// Balanced stages of layers whose costs add up; the first stage costs `first` more and the last `last`.
 inline std::vector<std::int64_t> balanced_stages(std::span<double const> layers, double first, double last,
                                                  std::size_t stages) {
     std::vector<double> before(1, 0.0); // the cost of the layers before

@@ -27,7 +27,7 @@ template <class Presets>
         if (is_same_name(preset.name, name)) return &preset;
     return static_cast<typename Presets::value_type const*>(nullptr);
 }
-/// The same; std::invalid_argument lists them where there is none.
+/// The preset of a name. @throws std::invalid_argument, which lists them, where there is none
 template <class Presets>
 [[nodiscard]] auto const& find_preset(Presets const& presets, std::string_view name, std::string const& kind) {
     if (auto const* found = preset_named(presets, name)) return *found;

@@ -61,7 +61,7 @@ struct NodesOfGroups {
 };
 
 namespace detail {
-/// The same, rank by rank. @param node_of node_of(rank)
+/// The nodes of groups, counted rank by rank. @param node_of node_of(rank)
 template <class NodeOf>
 NodesOfGroups count_nodes(AxisGroups const& groups, NodeOf&& node_of) {
     NodesOfGroups result{.most = 1, .each = -1};

@@ -146,7 +146,7 @@ constexpr LayoutValue cut(LayoutValue const& layout, AxisNames const& first, Axi
     return result;
 }
 
-/// The same, where dimension `first_at` of the two is cut by `first`.
+/// A layout of two dimensions, of which `first_at` is cut by `first` and the other by `second`.
 constexpr LayoutValue oriented(LayoutValue const& layout, std::size_t first_at, AxisNames const& first,
                                AxisNames const& second) {
     return first_at == 0 ? cut(layout, first, second) : cut(layout, second, first);

@@ -77,7 +77,7 @@ class Ranks {
         if (auto const first = comm::first_failure(MPI_COMM_WORLD, failure))
             throw Ending(static_cast<ExitStatus>(first->kind), first->text);
     }
-    /// The same for `f` on the first rank alone.
+    /// on_all() for `f` on the first rank alone.
     template <class F>
     void on_first(F&& f) const {
         on_all([&] {

@@ -16,7 +16,7 @@ struct Remark {
     std::string text;
 };
 
-/// Those that bear on the plan, in no order of weight. @throws std::invalid_argument where it is none (misfit())
+/// The remarks that bear on a plan, in no order of weight. @throws std::invalid_argument where it is none (misfit())
 std::vector<Remark> plan_remarks(planner::Model const& model, planner::Hardware const& hardware, Strategy const& c);
 
 } // namespace pentad::report

@@ -29,7 +29,7 @@ namespace pentad {
 
 /// The axes of a mesh as they are usually nested, outermost first.
 inline constexpr std::array<std::string_view, 5> axis_order{"dp", "pp", "ep", "cp", "tp"};
-/// Those that ranks send along, in both views of the mesh (model/mesh.hpp).
+/// The axes that ranks send along, in both views of the mesh (model/mesh.hpp).
 inline constexpr std::array<std::string_view, 7> view_axes{"dp", "pp", "ep", "cp", "tp", "edp", "etp"};
 
 /// How a run lies on its ranks, one value beside the model. A trainer that is given a mesh of its own (a Context) takes

@@ -98,7 +98,7 @@ class MeshBridge {
     std::vector<int> node_of_;
 };
 
-/// The same value in layout To on the target mesh of a bridge: each element that a rank misses is sent to it once.
+/// The value in layout To on the target mesh of a bridge: each element that a rank misses is sent to it once.
 /// Empty on ranks that are not of that mesh. Collective over all ranks of the bridge.
 /// @param tensor on ranks of the source mesh; elsewhere empty
 /// @param target the context of the target mesh, null on ranks that are not of it

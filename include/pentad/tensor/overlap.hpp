@@ -95,8 +95,8 @@ std::size_t pieces_of(V const& shard) {
 
 } // namespace detail
 
-/// The same value in layout To, with consume(whole, rows) called for its rows as they arrive: each once, where a row is
-/// the last `Inner` dimensions.
+/// The tensor's value in layout To, with consume(whole, rows) called for its rows as they arrive: each once, where a
+/// row is the last `Inner` dimensions.
 template <class To, class Communication, std::size_t Inner, class L, class Exec, class Consume>
 Tensor<To, Exec> redistribute_and_consume(Tensor<L, Exec> tensor, Consume&& consume) {
     require_redistributable<L, To>();

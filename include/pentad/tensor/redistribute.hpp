@@ -229,8 +229,8 @@ void carry_out_into(Context<Exec> const& context, PlanValue const& plan, Shard<T
     if (result.data != target.data()) memory::copy(exec, target.data(), result.data, result.size() * sizeof(T));
 }
 
-/// The same, started: one gather of the outermost dimension overlaps with computation until `wait`, which carries out
-/// every other plan.
+/// A redistribution into memory that exists, started: one gather of the outermost dimension overlaps with computation
+/// until `wait`, which carries out every other plan.
 template <class T, class Exec>
 class StartedPlanInto {
   public:
@@ -347,7 +347,7 @@ void prepare(Context<Exec> const& context, PlanValue const& plan) {
 
 } // namespace detail
 
-/// The same value in layout To. Give the tensor away with std::move to have its buffer used again where that is
+/// The tensor's value in layout To. Give the tensor away with std::move to have its buffer used again where that is
 /// possible. Collective over the groups of the plan's axes. Blocks until the result is there.
 /// @tparam To a layout of the same dimensions and elements, with a plan from L (else the program does not compile).
 template <class To, class L, class Exec, class M>
@@ -363,8 +363,8 @@ template <class To, class L, class Exec, class M>
     }
 }
 
-/// The same, into memory that exists: where it is one gather of the outermost dimension it is received in place, and
-/// `tensor` may be this rank's part of `target`.
+/// redistribute() into memory that exists: where it is one gather of the outermost dimension it is received in place,
+/// and `tensor` may be this rank's part of `target`.
 template <class L, class To, class Exec, class M>
 void redistribute_into(Tensor<L, Exec, M> tensor, Tensor<To, Exec, M> const& target) {
     require_redistributable<L, To>();
@@ -398,7 +398,7 @@ class [[nodiscard]] Redistribution {
         auto shard = started_->wait();
         return Tensor<To, Exec, M>::unchecked(*context_, extents_, std::move(shard.block), shard.data);
     }
-    /// The same, into memory that exists and that the tensor does not lie in.
+    /// wait() into memory that exists and that the tensor does not lie in.
     void wait_into(Tensor<To, Exec, M> const& target) {
         (void)target.context();
         auto const shard = started_->wait(target.array_flat());

@@ -168,7 +168,7 @@ class Tensor {
 
     /// A tensor that was moved from is empty: its extents may be read, and every other use is a std::logic_error.
     Tensor() = default;
-    /// The same tensor for code that does not know the mesh, such as a layer.
+    /// A tensor for code that does not know the mesh, such as a layer.
     template <class Known>
         requires(std::is_same_v<M, AnyMesh> && !std::is_same_v<Known, AnyMesh>)
     Tensor(Tensor<L, Exec, Known> const& other) // NOLINT: nothing is lost

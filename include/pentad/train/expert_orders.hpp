@@ -38,7 +38,7 @@ inline std::vector<BlockOrder> complete_orders(model::Model const& model, std::v
     }
     return orders;
 }
-/// Those in which experts have moved.
+/// The blocks in which experts have moved.
 inline std::vector<BlockOrder> moved_orders(std::vector<BlockOrder> const& orders) {
     std::vector<BlockOrder> moved;
     for (auto const& order : orders)

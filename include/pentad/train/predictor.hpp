@@ -127,7 +127,7 @@ class Predictor {
     }
 
   private:
-    /// The same pass over the tokens ahead, with sums of its own.
+    /// The pass over the tokens ahead, with sums of its own.
     [[nodiscard]] Pass<Exec> ahead(Pass<Exec> const& pass) const {
         auto own = pass;
         own.tokens = pass.ahead[depth_].tokens;

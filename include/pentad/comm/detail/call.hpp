@@ -40,7 +40,7 @@ struct Fingerprint {
     std::int32_t has_counts = 0, unused = 0;
     std::array<char, 64> axes{};
 
-    /// The same collective, of whatever number.
+    /// Whether another is the same collective, of whatever number.
     [[nodiscard]] bool matches(Fingerprint const& other) const {
         return count == other.count && operation == other.operation && type == other.type && root == other.root &&
                is_started == other.is_started && has_counts == other.has_counts && axes == other.axes;

@@ -170,7 +170,7 @@ class Checker {
     }
 
   private:
-    /// Those that come within this time are told apart together.
+    /// Calls that come within this time are told apart together.
     static constexpr double until_differences_are_told = 0.5;
 
     /// A call on its way to the others.

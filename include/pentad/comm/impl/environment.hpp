@@ -98,7 +98,7 @@ PENTAD_INLINE void check() {
     static constexpr std::array<std::string_view, 6> known{
         "PENTAD_COLLECTIVES",   "PENTAD_RANKS_PER_NODE", "PENTAD_SHARED_MEMORY_LIMIT",
         "PENTAD_GPU_AWARE_MPI", "PENTAD_TIMEOUT",        "PENTAD_TUNING"};
-    // Those of ./dev and of the tests.
+    // The variables of ./dev and of the tests.
     static constexpr std::array<std::string_view, 3> others{"PENTAD_TOOLCHAIN", "PENTAD_DEBIAN_MIRROR",
                                                             "PENTAD_TEST_RANKS"};
     for (auto const& variable : variables("PENTAD_")) {

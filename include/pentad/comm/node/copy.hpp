@@ -54,7 +54,7 @@ inline void ask_ahead(std::byte const* address) { __builtin_prefetch(address + 4
     i += half;
     std::memcpy(to + i, from + i, bytes - i);
 }
-/// The same for a run of which the next begins at `next`.
+/// Streams a run of which the next begins at `next`.
 inline void stream_run(std::byte* to, std::byte const* from, std::size_t bytes, std::byte const* next) {
     std::size_t i = std::min(bytes, before_next_line(to));
     std::memcpy(to, from, i);

@@ -38,7 +38,7 @@ constexpr bool streams_results(CopyMethod method) {
            method == CopyMethod::process_streamed || method == CopyMethod::lent_streamed;
 }
 
-/// Those that are possible: from the first to the last.
+/// The methods that are possible: from the first to the last.
 struct PossibleMethods {
     CopyMethod first, last;
     [[nodiscard]] CopyMethod at(std::size_t i) const {

@@ -170,12 +170,12 @@ class Group {
     }
     /// What is known about copy methods.
     [[nodiscard]] CopyMethods& methods() { return methods_; }
-    /// The same, of exchanges of boxes.
+    /// What is known about copy methods of exchanges of boxes.
     [[nodiscard]] CopyMethods& box_methods() { return box_methods_; }
 
     /// Tells all members that the group can do nothing any more: what is under way fails, and so will what is begun.
     void fail(std::string_view why) const;
-    /// The same, and
+    /// fail(), and
     /// @throws Error
     [[noreturn]] void give_up(std::string const& why) const {
         fail(why);

@@ -128,7 +128,7 @@ struct ExchangeState {
     [[nodiscard]] bool all_at(Number which, std::uint64_t steps) const {
         return group->all_at(slot(), which, at(steps));
     }
-    /// The same of those from which others read.
+    /// Whether the ranks from which others read have come so far.
     [[nodiscard]] bool sources_at(Task const& task, Number which, std::uint64_t steps) const {
         if (task.root < 0) return all_at(which, steps);
         auto const& root = of(static_cast<std::size_t>(task.root));

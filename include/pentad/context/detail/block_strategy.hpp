@@ -66,7 +66,7 @@ class BlockStrategy {
                            Receive&& receive, Part const& pass = {}) const {
         return backward(saved, delta_of(output, dy), dy, receive, pass);
     }
-    /// The same, for an output that is elsewhere.
+    /// The backward pass of an output that is elsewhere.
     template <class Receive>
     SinksGradient backward(Saved& saved, Delta<Query, Exec> delta, Tensor<dual_t<Query>, Exec> const& dy,
                            Receive&& receive, Part const& pass = {}) const {

@@ -21,7 +21,7 @@ auto part(V const& heads, Segment const& segment) {
     return Kokkos::subview(heads, Kokkos::ALL, std::pair(segment.local, segment.local + segment.length), Kokkos::ALL,
                            Kokkos::ALL);
 }
-/// The same of [batch, heads, seq].
+/// The part of rows [batch, heads, seq].
 template <class V>
 auto rows_part(V const& rows, Segment const& segment) {
     return Kokkos::subview(rows, Kokkos::ALL, Kokkos::ALL, std::pair(segment.local, segment.local + segment.length));

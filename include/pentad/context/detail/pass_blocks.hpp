@@ -59,7 +59,7 @@ struct BlockPositions {
           slices(setup.slices), sight(seen), scale(scale_of_scores) {}
 };
 
-/// The same for a pass, with its map where it has one.
+/// The blocks of a pass, with its map where it has one.
 template <class Exec>
 class PassBlocks {
   public:

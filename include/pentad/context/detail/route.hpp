@@ -23,7 +23,7 @@ struct Steps {
     std::size_t first = 0, last = 0;
 };
 
-/// Those of all pieces of all blocks, which every rank of the ring knows.
+/// The steps of all pieces of all blocks, which every rank of the ring knows.
 class Routes {
   public:
     /// @param sees called with (rank, block, range): whether queries of a rank see any of these keys of a block
@@ -190,7 +190,7 @@ class GradientRoute {
         if (step > first) exchange_.await(i);
         if (step == first) exchange_.clear(i, here_);
     }
-    /// The same from zero; what the ranks before have added arrives meanwhile, and await_and_add() adds it.
+    /// begin() from zero; what the ranks before have added arrives meanwhile, and await_and_add() adds it.
     Gradients const& begin_apart(std::size_t step) {
         arrived_ = std::move(arriving_);
         here_ = own_.template zeros<G>();

@@ -49,7 +49,7 @@ struct TileVisibility {
             end[i] = keys.end;
         }
     }
-    /// Those that some query sees, and perhaps a few between.
+    /// The keys that some query sees, and perhaps a few between.
     VisibleKeys keys() const { return {begin[0], end[tile_queries - 1]}; }
     /// How many of the `loaded` keys of a tile, which starts at `first_key`, to compute with; 0: no query sees any.
     template <class In>
@@ -83,7 +83,7 @@ class VisiblePairs {
         return static_cast<int>(std::lower_bound(queries_->begin, queries_->begin + tile_queries, first_key_ + end) -
                                 queries_->begin);
     }
-    /// The same, rounded to whole vectors of queries.
+    /// The first query, rounded to whole vectors of queries.
     template <class Acc>
     int first_lane(int begin) const {
         return first_query(begin) / lanes<Acc> * lanes<Acc>;

@@ -67,7 +67,7 @@ void load_tile(T const* from, i64 from_stride, int rows, i64 head_dim, In* to, i
     std::fill(elements + static_cast<i64>(rows) * padded, elements + static_cast<i64>(capacity) * padded, Element(0));
 }
 
-/// The same as a tile across, whose depth are the rows. @param capacity whole operands @param rows_along memory for the
+/// Loads a tile across, whose depth are the rows. @param capacity whole operands @param rows_along memory for the
 /// tile along, where that is another one @return the tile along
 template <class T, class In>
 In* load_across(T const* from, i64 from_stride, int rows, i64 head_dim, In* across, int capacity, int padded,

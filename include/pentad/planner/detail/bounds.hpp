@@ -201,7 +201,7 @@ class Bounds {
             }
         return parts;
     }
-    /// The same of the ranks of each holder.
+    /// What sharded_parts() has, of the ranks of each holder.
     [[nodiscard]] std::vector<Sharded> const& sharded_holders(Strategy const& c) {
         if (auto const* const known = find(sharded_holders_, c.sharding, copies_)) return *known;
         auto const& parts = sharded_parts(c);

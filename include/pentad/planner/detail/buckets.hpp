@@ -23,7 +23,7 @@ struct Bucket {
     double elements = 0;
     double acquired = 0; ///< times that a micro-batch needs the values
     int unit = 0;        ///< numbered through the stage
-    /// Those that the optimizer updates as whole matrices: all or none.
+    /// The parameters that the optimizer updates as whole matrices: all or none.
     std::vector<ParameterAccount const*> matrices{};
     double workers = 1; ///< ranks that these are dealt out to
 };

@@ -73,12 +73,12 @@ class Rates {
     /// Seconds on the device. Products take their memory traffic on top of their FLOPs, which is what makes small ones
     /// slow.
     [[nodiscard]] double products(double flops, double bytes) const { return flops / peak_ + traffic(bytes); }
-    /// Those of a block. In FP8 operands are read, written in FP8 and read again: twice the traffic (DeepSeek-V3,
-    /// section 3.5.2).
+    /// Seconds of the products of a block. In FP8 operands are read, written in FP8 and read again: twice the traffic
+    /// (DeepSeek-V3, section 3.5.2).
     [[nodiscard]] double block_products(double flops, double bytes) const {
         return flops / block_peak_ + traffic(has_fp8_ ? 2 * bytes : bytes);
     }
-    /// The same of large products of accumulators.
+    /// Seconds of large products of accumulators.
     [[nodiscard]] double accumulator_products(double flops) const { return flops / accumulator_peak_; }
     /// Seconds of attention and scans.
     [[nodiscard]] double attention(double flops, double bytes) const {
@@ -135,7 +135,7 @@ class Rates {
         auto const& along = axes_[axis];
         return (bytes > 0 ? bytes / bandwidth(*along.link, along.extent) : 0) + messages * along.link->latency_s;
     }
-    /// The same among the first `ranks` neighbours along the axis.
+    /// Seconds of a collective among the first `ranks` neighbours along an axis.
     [[nodiscard]] double near_collective(std::string_view axis, std::int64_t ranks, double bytes,
                                          double messages) const {
         auto const& along = at(axis);

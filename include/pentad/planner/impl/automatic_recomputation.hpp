@@ -89,7 +89,7 @@ PENTAD_INLINE std::vector<model::BlockRecomputation> choices_of(Account const& a
     return choices;
 }
 
-/// The same value in fewer words, where all blocks are alike.
+/// The value in fewer words, where all blocks are alike.
 PENTAD_INLINE model::Recomputation simplified(model::Recomputation recompute) {
     auto const& blocks = recompute.blocks;
     bool const are_alike =

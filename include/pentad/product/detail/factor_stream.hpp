@@ -54,7 +54,7 @@ class FactorStream {
         }
         for (auto& buffer : buffers_) buffer = context_->take(schedule.longest * sizeof(T));
     }
-    /// The same of a dry run whose rank stands for all: what ranks send in the mean is booked at once.
+    /// Follows a schedule in a dry run whose rank stands for all: what ranks send in the mean is booked at once.
     /// @param longest elements that arrive for a panel on any of them
     void follow_for_all(observe::DryRun& dry, FactorSchedule const& schedule, std::size_t longest) {
         schedule_ = &schedule;

@@ -33,7 +33,7 @@ void total_over(Context<Exec> const& context, AxisNames const& axes, Placement p
     shard = pentad::detail::carry_out(context, detail::total_plan(axes, placement), std::move(shard));
     memory::copy_to_host(context.exec(), numbers.data(), shard.data, numbers.size() * sizeof(double));
 }
-/// The same over all ranks of the mesh.
+/// Totals over all ranks of the mesh.
 template <class Exec>
 void total_over_mesh(Context<Exec> const& context, Placement placement, std::span<double> numbers) {
     total_over(context, axes_of_view(context.communicators().mesh()), placement, numbers);
