@@ -137,14 +137,15 @@ PENTAD_INLINE std::vector<ZeroSharding> shardings_for(Request const& request, St
 }
 
 PENTAD_INLINE bool are_variants(Strategy const& a, Strategy const& b) {
-    auto const choices = [](Strategy const& c) {
-        auto const& zero = c.sharding;
-        auto const experts = c.expert_mesh();
-        return std::tuple(c.dp, c.pp, c.ep, c.cp, c.tp, experts.ep, experts.etp, c.micro_batch(), c.schedule, c.pairs,
-                          zero.stage, zero.ranks, zero.keeps_parameters, zero.accumulates_gradients,
-                          c.sequence_parallel, c.context, c.inner_cp, c.zigzag, c.attention_output);
+    auto const choices = [](Strategy c) {
+        c.order = axis_order;
+        c.chunks = 0;
+        c.stage_layers.clear();
+        c.balances_stages = false;
+        c.experts = c.expert_mesh();
+        return c;
     };
-    return choices(a) == choices(b) && a.recompute == b.recompute;
+    return choices(a) == choices(b);
 }
 
 PENTAD_INLINE void Record::add(Candidate candidate) {
