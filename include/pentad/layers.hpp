@@ -15,6 +15,7 @@
 #include <pentad/layers/latent_attention.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layers/layer_norm.hpp>
+#include <pentad/layers/layer_protocol.hpp>
 #include <pentad/layers/linear.hpp>
 #include <pentad/layers/linear_attention.hpp>
 #include <pentad/layers/mamba2.hpp>

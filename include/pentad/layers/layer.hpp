@@ -2,7 +2,7 @@
 // micro-batch it works on.
 //
 // A layer is a description, e.g. RmsNorm; `Layer::on<Stream, Exec>` is the layer for a stream of activations of that
-// layout. It has
+// layout. It has, as layer_protocol.hpp checks,
 //
 //   input_layout, output_layout
 //       the layouts of what forward is given and returns

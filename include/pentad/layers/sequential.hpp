@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pentad/layers/layer.hpp>
+#include <pentad/layers/layer_protocol.hpp>
 
 #include <cstddef>
 #include <tuple>
@@ -17,6 +18,7 @@ struct Sequential {
     class on {
       public:
         using LayerTuple = std::tuple<typename Layers::template on<Stream, Exec>...>;
+        static_assert((require_layer<typename Layers::template on<Stream, Exec>, Exec>() && ...));
         static constexpr std::size_t count = sizeof...(Layers);
         template <std::size_t I>
         using layer = std::tuple_element_t<I, LayerTuple>;

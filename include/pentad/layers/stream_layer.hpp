@@ -5,23 +5,18 @@
 
 #include <pentad/layers/expert_placement.hpp>
 #include <pentad/layers/layer.hpp>
-#include <pentad/layers/parameter.hpp>
+#include <pentad/layers/layer_protocol.hpp>
 #include <pentad/layers/router_load.hpp>
 #include <pentad/model/recomputation.hpp>
 #include <pentad/observe/dry_run.hpp>
 #include <pentad/tensor/any_tensor.hpp>
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <utility>
 
 namespace pentad {
-
-/// Called with each parameter, in an order that is the same on every rank.
-template <class T, class Exec>
-using ParameterVisitor = std::function<void(AnyParameter<T, Exec>&)>;
 
 /// What a layer keeps from forward for backward.
 class SavedState {
@@ -72,6 +67,7 @@ class StreamLayer {
 /// layer's input and output layouts are inserted. It does not compile where there is no such redistribution.
 template <class Layer, class Stream, class Exec>
 class AsStreamLayer final : public StreamLayer<typename Stream::element, Exec> {
+    static_assert(require_layer<Layer, Exec>());
     static_assert((require_redistributable<Stream, typename Layer::input_layout>(), true));
     static_assert((require_redistributable<typename Layer::output_layout, Stream>(), true));
     using T = typename Stream::element;
@@ -124,7 +120,7 @@ class AsStreamLayer final : public StreamLayer<typename Stream::element, Exec> {
     }
 
   private:
-    static constexpr bool recomputes = requires(Layer const& layer) { layer.pieces(); };
+    static constexpr bool recomputes = RecomputingLayerOn<Layer, Exec>;
 
     struct Saved final : SavedState {
         typename Layer::Saved of{};

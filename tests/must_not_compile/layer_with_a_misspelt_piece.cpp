@@ -1,0 +1,27 @@
+// expect: a layer that recomputes has pieces\(\) const, recompute\(model::PieceSet\) and
+#include <pentad/layers/stream_layer.hpp>
+#include <pentad/layout/ml.hpp>
+
+using namespace pentad;
+using namespace pentad::ml;
+
+using Exec = Kokkos::DefaultHostExecutionSpace;
+using Stream = Layout<f32, Dims<Dim<seq, dynamic, cp>, Dim<hidden>>>;
+
+struct Halved {
+    using input_layout = Stream;
+    using output_layout = Stream;
+    struct Saved {};
+    Tensor<Stream, Exec> forward(Pass<Exec>&, Tensor<Stream, Exec>, Saved&) const;
+    Tensor<dual_t<Stream>, Exec> backward_data(Pass<Exec>&, Tensor<dual_t<Stream>, Exec>, Saved&) const;
+    void backward_weight(Pass<Exec>&, Saved&) const;
+    void for_each_parameter(ParameterVisitor<f32, Exec> const&);
+#ifdef PENTAD_WRONG
+    model::PieceSet peices() const;
+#else
+    model::PieceSet pieces() const;
+#endif
+    void recompute(model::PieceSet);
+    void restore_input(Tensor<Stream, Exec>, Saved&) const;
+};
+constexpr auto size = sizeof(AsStreamLayer<Halved, Stream, Exec>);
