@@ -14,6 +14,12 @@ struct Map {
         using input_layout = with_last_dim_t<Stream, Dim<From>>;
         using output_layout = with_last_dim_t<Stream, Dim<To>>;
         struct Saved {};
+        Tensor<output_layout, Exec> forward(Pass<Exec>&, Tensor<input_layout, Exec>, Saved&) const;
+        Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>&, Tensor<dual_t<output_layout>, Exec>,
+                                                         Saved&) const;
+        void backward_weight(Pass<Exec>&, Saved&) const;
+        template <class F>
+        void for_each_parameter(F&&);
     };
 };
 
