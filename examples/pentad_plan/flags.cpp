@@ -76,7 +76,7 @@ std::vector<FlagGroup> own_groups() {
            "most requests a second, or the shortest answer (default throughput)"}}},
         {"output",
          {{"--top", "N", "plans to show (default 5)"},
-          {"--json", "", "print JSON"},
+          {"--json", "", "print JSON; of a search with the front of memory against time, which takes longer to find"},
           {"--svg", "FILE", "write a picture of memory against MFU"},
           {"--types", "", "print the C++ types of the best plan, to paste"}}},
     };
@@ -84,7 +84,9 @@ std::vector<FlagGroup> own_groups() {
 
 } // namespace
 
-bool has_flag(report::StrategyFlag const& flag) { return flag.field != "micro_batches"; } // --micro-batch says them
+bool has_flag(report::StrategyFlag const& flag) {
+    return flag.is_planned && flag.field != "micro_batches"; // which --micro-batch says
+}
 
 std::vector<FlagGroup> const& flag_groups() {
     static std::vector<FlagGroup> const groups = [] {
@@ -94,9 +96,10 @@ std::vector<FlagGroup> const& flag_groups() {
             auto const heading = planner::Request::is_searched(flag.field) ? of_search : of_training;
             auto& group =
                 *std::find_if(all.begin(), all.end(), [&](FlagGroup const& one) { return one.heading == heading; });
+            bool const has_default = !flag.shown.empty() && flag.field != "seq";
             auto const usual = report::flag_value(Strategy(), flag);
             group.flags.push_back({std::string(flag.flag), std::string(flag.shown),
-                                   report::flag_help(flag) + (flag.shown.empty() ? "" : " (" + usual + ")")});
+                                   report::flag_help(flag) + (has_default ? " (" + usual + ")" : "")});
         }
         return all;
     }();

@@ -100,7 +100,7 @@ class Parser {
         app_.allow_extras(); // refused below, with what was meant
         for (auto const& [heading, flags] : flag_groups())
             for (auto const& [name, shown, help] : flags) {
-                auto* const added = shown.empty() ? app_.add_flag(name, help)
+                auto* const added = shown.empty() ? app_.add_flag(name, help)->disable_flag_override()
                                                   : app_.add_option(name, values_[name], help)->option_text(shown);
                 added->group(heading);
                 names_.push_back(name);
@@ -270,6 +270,9 @@ class Parser {
             else if constexpr (std::is_same_v<T, std::string>) // a schedule
                 member = pipeline::generators[choice(name, given, schedule_names())].name;
         });
+        bool const is_of_experts = flag.field == "row_parts" || flag.field == "precision.rows";
+        if (is_of_experts && request.model.experts() == nullptr)
+            refuse(name + " is of experts, and " + request.model.name + " has none: leave it out");
         bool const is_open = flag.field == "chunks" && request.given.chunks == 0; // as few as there can be
         if (!is_open) request.keep(flag.field);
     }
@@ -278,6 +281,13 @@ class Parser {
         auto& given = request.given;
         for (auto const& flag : report::strategy_flags)
             if (has_flag(flag) && has(std::string(flag.flag))) read_field(request, flag);
+        for (auto const* const flag : {"--local-ranks", "--outer-lr", "--outer-momentum"})
+            if (has(flag) && !given.local.is_on())
+                refuse(std::string(flag) + " says nothing without --local-steps: leave it out");
+        if (has("--chunks") && has("--schedule") && given.chunks > 0 &&
+            !pipeline::find_generator(given.schedule)->takes_chunks(static_cast<int>(given.chunks)))
+            refuse(pipeline::undefined(given.schedule,
+                                       {.ranks = 2, .micro_batches = 4, .chunks = static_cast<int>(given.chunks)}));
         if (auto const lacking = train::element_refusal(given.element); !lacking.empty()) refuse("--dtype: " + lacking);
         if (has("--product-dtype"))
             given.fp8_products =

@@ -192,8 +192,10 @@ class Parser {
         auto const* const words = std::get_if<TextValue>(&flag.value);
         bool const is_empty_text = words != nullptr && words->may_be_empty &&
                                    std::find(given_empty_.begin(), given_empty_.end(), flag.name) != given_empty_.end();
-        if (text.empty() && !flag.shown.empty() && !is_empty_text)
+        if (text.empty() && !flag.shown.empty() && !is_empty_text) {
             complain(named + "needs a value, " + std::string(flag.shown));
+            if (!std::holds_alternative<OptionalIntegerValue>(flag.value)) return; // it stays at its default
+        }
         // Too small a count is taken as the least; one beyond all bounds as nothing, since just within the bounds is
         // not what anyone would want.
         auto const set_number = [&]<class Number>(Number least, Number most, auto& member) {

@@ -297,6 +297,12 @@ std::optional<Fault> first_fault(O const& o) {
 std::optional<O> nearest(O o, Integer number, std::function<bool(Options const&)> const& works) {
     auto flag = *integer_of(flag_of(number));
     if (number == &O::experts && o.experts > 0) flag.least = 1; // a model with experts stays one
+    if (number == &O::batch)                                    // at once what the mesh divides, which may be far
+        if (auto const divisor = o.batch_divisor(); divisor > o.batch && divisor <= flag.most) {
+            auto rounded = o;
+            set(rounded, number, divisor);
+            if (works(rounded)) return rounded;
+        }
     // From far outside one does not look at the edge, but around the default.
     bool const outside = number.get(o) > flag.most || parameters(o) > most_parameters ||
                          product({o.batch, o.strategy.seq}) > most_tokens;

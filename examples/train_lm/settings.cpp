@@ -101,7 +101,9 @@ std::string shown(Flag const& flag, Options const& given, Options const& effecti
         auto const text = flag.help.substr(at + mark.size());
         return text.substr(0, text.find(')'));
     }
-    auto text = value_text(flag, effective);
+    bool const is_schedule =
+        flag.name == "--schedule" || flag.name == "--schedule-file"; // in force is any that is alike
+    auto text = value_text(flag, is_schedule ? given : effective);
     return text.empty() ? "none" : text;
 }
 

@@ -469,6 +469,8 @@ TEST_CASE("sizes that the mesh does not divide are refused with the nearest that
           "--balance aux is for tokens that choose their experts, not for --router hash: leave it out");
     CHECK(mended("--batch 10 --micro-batches 4 --mesh dp=2", 2) ==
           "--batch 10 is not divisible by dp x micro-batches = 2 x 4 = 8: try --batch 8");
+    CHECK(mended("--batch 8 --micro-batches 65535") ==
+          "--batch 8 is not divisible by dp x micro-batches = 1 x 65535 = 65535: try --batch 65535"); // at once
     CHECK(mended("--batch 5 --mesh dp=2,ep=3", 6) ==
           "--batch 5 is not divisible by dp x ep x micro-batches = 2 x 3 x 1 = 6: try --batch 6");
     CHECK(options_of("--seq 1021 --zigzag --sequence-parallel on --mesh cp=4,tp=2", 8).strategy.seq ==
@@ -536,6 +538,7 @@ TEST_CASE("a schedule that is not defined for the mesh is refused with what is")
 TEST_CASE("recomputation that is none is refused with what is") {
     CHECK(mended("--recompute some") ==
           "--recompute some is none of none, selective, full, auto: try --recompute none");
+    CHECK(mended("--dtype") == "--dtype needs a value, f64|f32|bf16: try --dtype f32");
     CHECK(mended("--recompute") == "--recompute needs a value, none|selective|full|auto: try --recompute none");
     CHECK(mended("--recompute selective --recompute-parts atention,norms") ==
           "--recompute-parts atention,norms is not a list of inputs, norms, activations, attention, rows: try "

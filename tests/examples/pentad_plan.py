@@ -136,11 +136,14 @@ def search(folder):
                              ("--micro-batch 1", "micro_batch", 1), ("--mesh tp=2 --sequence-parallel on", "sequence_parallel", True),
                              ("--mesh tp=2 --sequence-parallel off", "sequence_parallel", False),
                              ("--mesh pp=4 --schedule zb-h1", "schedule", "zb-h1"), ("--mesh pp=2 --schedule interleaved-1f1b --chunks 2", "chunks", 2),
-                             ("--bucket-elements 1000000", "bucket_elements", 1000000), ("--local-steps 8", "local_steps", 8), ("--mesh cp=2 --cp allgather", "cp", "allgather"),
+                             ("--local-steps 8", "local_steps", 8), ("--chunks 2", "chunks", 2), ("--mesh cp=2 --cp allgather", "cp", "allgather"),
                              ("--mesh cp=4 --cp two-level --cp-heads 2", "cp_heads", 2), ("--mesh cp=4 --cp double-ring --cp-inner 2", "cp_inner", 2)):
         plans = json_of(f"{SMALL} {flag}")["plans"]
         kept = [plan[key]["tp"] if key == "mesh" else plan[key] for plan in plans]
         expect(plans and all(x == value for x in kept), f"{flag}: {kept}")
+    # Groups that train apart exclude hybrid sharding, and orders of the axes in which they do not hold the experts.
+    apart = output_of("--model mixtral-8x7b --hardware h100 --devices 16 --seq 4096 --global-batch 256 --micro-batch 1 --recompute none --schedule 1f1b --local-steps 8")
+    expect(" --local-steps 8" in apart, apart)
     rows = re.findall(r"^[1-5-]  (\S+)", text, re.M)
     expect(("attention" in text.split("memory")[0]) == any("cp=" in mesh for mesh in rows), "a column for cp where a plan has it")
     expect("attention" not in output_of(f"{SMALL} --mesh cp=1").split("memory")[0], "a column for cp, which no plan has")
@@ -334,6 +337,10 @@ def bad_input(folder):
              "heads = 32 over tp = 8 gives 4, which are not divisible by the 8 ranks of cp that exchange heads"),
             (one.replace("llama-3-8b", "deepseek-v3") + " --cp ring", 2, "--cp ring: deepseek-v3 has no attention that it changes: leave it out"),
             (SERVE + " --cp ring", 2, "--cp has no meaning with --serve"),
+            (SMALL + " --gradient-release=off", 2, "--gradient-release"),
+            (SMALL + " --outer-lr 0.7", 2, "--outer-lr says nothing without --local-steps"),
+            (SMALL + " --row-dtype fp8", 2, "--row-dtype is of experts, and llama-3-8b has none"),
+            (SMALL + " --schedule zb-v --chunks 3", 2, "zb-v is defined for 2 chunks a rank, not 3"),
             (SMALL + " --order dp,tp", 2, "--order is for --evaluate and --explain"),
             (SMALL + " --prompt 5", 2, "--prompt is for --serve"),
             (SMALL + " --json --types", 2, "--json and --types are two answers"),

@@ -231,6 +231,7 @@ TEST_CASE("settings that changed are said as they are given, by what they stand 
     std::string const pipeline = "--mesh pp=2 --layers 4 --batch 24 --micro-batches 4 --clip 0 --schedule ";
     CHECK(said(pipeline + "zb-h1", pipeline + "1f1b", 2).empty());
     CHECK(said(pipeline + "pipedream", pipeline + "1f1b", 2) == "--schedule pipedream (was 1f1b)");
+    CHECK(said(pipeline + "zb-v", pipeline + "pipedream", 2) == "--schedule zb-v (was pipedream)");
     CHECK(said(pipeline + "pipedream --stages 1,3", pipeline + "pipedream", 2) == "--stages 1,3 (was none)");
     CHECK(said("--mesh dp=2 --reduce-dtype bf16", "--mesh dp=2", 2) == "--reduce-dtype bf16 (was full)");
     CHECK(said(pipeline + "1f1b", "--mesh dp=2 --layers 4 --batch 24 --clip 0", 2).empty());
@@ -311,7 +312,8 @@ pentad::Strategy drawn_strategy(std::mt19937& random, bool has_experts) {
     s.micro_batches = one_of(std::vector<std::int64_t>{1, 2, 4});
     s.seq = one_of(std::vector<std::int64_t>{32, 64});
     if (s.pp > 1) {
-        s.schedule = one_of(std::vector<std::string>{"1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe"});
+        s.schedule = one_of(
+            std::vector<std::string>{"1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe", "pipedream"});
         if (sometimes()) s.chunks = 2;
         s.pairs = s.schedule == "dualpipe" && s.expert_mesh().ep > 1 && !sometimes();
         if (sometimes()) s.balances_stages = true;

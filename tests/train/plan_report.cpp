@@ -86,6 +86,18 @@ TEST_CASE("the settings of a plan are flags, and an unusual order is one of them
           "--micro-batch 1 --zero 1 --zero-ranks 4 --schedule zb-v --chunks 2 --sequence-parallel on");
 }
 
+TEST_CASE("the command of a plan does not clip gradients that are released, or that stages use apart") {
+    Strategy c;
+    c.pp = 2, c.batch = 8, c.micro_batches = 4;
+    auto const clips = [&] { return report::run_flags(c).find(" --clip 0") == std::string::npos; };
+    CHECK(clips());
+    c.schedule = "pipedream";
+    CHECK(!clips());
+    c.schedule = "1f1b";
+    c.sharding.releases_gradients = true;
+    CHECK(!clips());
+}
+
 TEST_CASE("the picture has every plan once, the front, and the limit where the memory ends") {
     planner::Findings findings;
     findings.best = {candidate(4, 2, 30, 40, 0.4), candidate(2, 4, 20, 10, 0.3)};

@@ -242,11 +242,14 @@ void for_each_on(ContextWay const& way, Request const& request, Pipelines& pipel
                 if (orders.empty()) orders = orders_of(way.mesh, request.hardware);
                 for (auto const& order : orders) {
                     c.order = order.order;
+                    // Which ranks are neighbours along dp is a matter of the order.
+                    if (c.local.is_on() && !misfit(request.model, c).empty()) continue;
                     bounds.place(c);
                     // Hybrid: sharded where links are fast, copies beyond.
                     bool const any_ranks = request.open_sharding.contains(&ZeroSharding::ranks);
                     auto const near = any_ranks ? bounds.near_ranks() : request.given.sharding.ranks;
-                    bool const can_cut = near > 0 && c.views().can_split<ml::dp>(static_cast<int>(near));
+                    bool const can_cut =
+                        near > 0 && !c.local.is_on() && c.views().can_split<ml::dp>(static_cast<int>(near));
                     bool const is_hybrid = can_cut && (!any_ranks || (near > 1 && near < c.data_ranks()));
                     for (auto const& sharding : shardings) {
                         c.sharding = sharding;

@@ -57,8 +57,11 @@ std::string run_flags(Strategy const& c);
 /// The command that trains as a plan says. @param model the config.json of the model
 std::string run_command(Strategy const& c, std::string const& model);
 
+/// Whether gradients must not be clipped: they are released, or stages update their weights apart.
+bool needs_no_clipping(Strategy const& c);
+
 /// All else that sets a plan apart from another, as flags of pentad_plan, which has none for the numbers of an
-/// optimizer.
+/// optimizer and for what changes no plan.
 std::string settings_text(Strategy const& c);
 
 /// The kinds of memory, as the words for them and bytes.

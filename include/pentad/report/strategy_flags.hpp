@@ -29,6 +29,7 @@ struct StrategyFlag {
     std::string_view shown; ///< its value in the help; empty: a switch, which turns the field on
     std::string_view help;
     double least = 0, most = 0; ///< of a number
+    bool is_planned = true;     ///< whether it changes what is planned
 };
 
 inline constexpr double many_of_them = 2147483647;
@@ -60,7 +61,7 @@ inline constexpr std::array strategy_flags{
         "--bucket-elements", "bucket_elements", "N",
         "parameters after which a bucket is closed: its gradients are reduced while the backward pass goes on; "
         "with --zero 2, 3 or --gradient-release each block has buckets of its own",
-        1, 9e18},
+        1, 9e18, false},
     StrategyFlag{"--master-weights", "precision.keeps_masters", "on|off",
                  "bf16: keep f32 weights behind the bf16 ones; off: updates are rounded stochastically to bf16"},
     StrategyFlag{
@@ -74,7 +75,7 @@ inline constexpr std::array strategy_flags{
     StrategyFlag{"--row-parts", "row_parts", "N",
                  "across nodes tokens travel to experts in up to N parts, while experts compute with others; 1: all at "
                  "once",
-                 1, 8},
+                 1, 8, false},
     StrategyFlag{"--tp-kind", "tensor_kind", "1d|2d|2.5d|3d",
                  "how the ranks of tp share attention and MLPs: by the width of weights; or weights and activations in "
                  "blocks on a grid of rows x columns, depth x rows x rows, or rows x depth x columns"},

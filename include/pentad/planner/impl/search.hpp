@@ -266,7 +266,13 @@ PENTAD_INLINE bool may_pair(Request const& request, Strategy const& c) {
 PENTAD_INLINE std::vector<std::pair<std::string, std::int64_t>> schedules_for(Request const& request,
                                                                               Strategy const& c) {
     if (c.pp == 1 && request.given.stage_layers.size() > 1) return {};
-    if (c.pp == 1) return {{"1f1b", 1}};
+    if (c.pp == 1) { // without a pipeline, which more chunks than a schedule needs ask for
+        auto const* const generator = pipeline::find_generator(request.given.schedule);
+        bool const wants_chunks = !request.open.contains(&Strategy::chunks) && generator != nullptr &&
+                                  request.given.chunks > generator->least_chunks;
+        if (wants_chunks) return {};
+        return {{"1f1b", 1}};
+    }
     std::vector<std::pair<std::string, std::int64_t>> found;
     bool const is_open = request.open.contains(&Strategy::chunks);
     for (auto const& name : schedules_of(request)) {

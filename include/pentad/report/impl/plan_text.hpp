@@ -77,13 +77,14 @@ PENTAD_INLINE std::string stages_flag(Strategy const& c) {
     return " --stages " + (c.balances_stages ? "balanced" : stages_text(c.stage_layers));
 }
 /// What train_lm and pentad_plan say with the same flags, but for those of the batch and of --dtype.
-PENTAD_INLINE std::string shared_flags(Strategy const& c) {
+/// @param of_plan without what changes no plan
+PENTAD_INLINE std::string shared_flags(Strategy const& c, bool of_plan) {
     return flags_text(c, Strategy(),
                       [&](StrategyFlag const& flag) {
                           bool const is_of_pipeline = flag.field == "schedule" || flag.field == "chunks";
                           bool const is_apart =
                               flag.field == "seq" || flag.field == "micro_batches" || flag.field == "element";
-                          return !is_apart && (!is_of_pipeline || c.pp > 1);
+                          return !is_apart && (!is_of_pipeline || c.pp > 1) && (flag.is_planned || !of_plan);
                       }) +
            stages_flag(c) + pair_flag(c) + state_flags(c) + (c.cp > 1 ? " " + context_choice(c).flags() : "") +
            recompute_flags(c.recompute) +
@@ -117,7 +118,7 @@ PENTAD_INLINE std::string settings_text(Strategy const& c) {
     auto const order = order_text(c);
     return (order.empty() ? "" : "--order " + order + " ") + "--micro-batch " + std::to_string(c.micro_batch()) +
            (c.element != Strategy().element ? " --dtype " + std::string(name(c.element)) : "") +
-           (c.fp8_products ? " --product-dtype fp8" : "") + detail::shared_flags(c) +
+           (c.fp8_products ? " --product-dtype fp8" : "") + detail::shared_flags(c, true) +
            (c.cp > 1 && !c.zigzag ? " --zigzag off" : "");
 }
 
@@ -147,11 +148,19 @@ PENTAD_INLINE std::string optimizer_flags(model::Optimizer const& optimizer) {
 }
 } // namespace detail
 
+PENTAD_INLINE bool needs_no_clipping(Strategy const& c) {
+    if (c.sharding.releases_gradients) return true;
+    return c.pp > 1 && pipeline::traits(c.schedule, {.ranks = static_cast<int>(c.pp),
+                                                     .micro_batches = static_cast<int>(c.micro_batches),
+                                                     .chunks = static_cast<int>(c.chunks)})
+                               .updates > 1;
+}
+
 PENTAD_INLINE std::string run_flags(Strategy const& c) {
     return "--mesh " + mesh_text(c) + " --seq " + std::to_string(c.seq) + " --batch " + std::to_string(c.batch) +
            " --micro-batches " + std::to_string(c.micro_batches) + " --dtype " + std::string(name(c.element)) +
-           detail::shared_flags(c) + detail::optimizer_flags(c.optimizer) + (c.cp > 1 && c.zigzag ? " --zigzag" : "") +
-           (c.sharding.releases_gradients ? " --clip 0" : "") +
+           detail::shared_flags(c, false) + detail::optimizer_flags(c.optimizer) +
+           (c.cp > 1 && c.zigzag ? " --zigzag" : "") + (needs_no_clipping(c) ? " --clip 0" : "") +
            (c.offload.optimizer || c.offload.activations
                 ? " --offload-folder " + (c.offload.folder.empty() ? std::string("FOLDER") : c.offload.folder)
                 : "");

@@ -151,7 +151,7 @@ PENTAD_INLINE std::string plan_types(planner::Model const& model, Strategy const
         detail::code_of(c, ",\n            ") + ";\n}\n" +
         "inline train::RunSettings settings(model::Model const& model) {\n    return {.model = model, .strategy = "
         "strategy()" +
-        (c.sharding.releases_gradients ? ", .clip = 0" : "") + "};\n}\n\n} // namespace plan\n";
+        (needs_no_clipping(c) ? ", .clip = 0" : "") + "};\n}\n\n} // namespace plan\n";
     return text;
 }
 

@@ -165,7 +165,8 @@ class Rules {
         if (take(zero.refusal()) || take(local.refusal()) ||
             require(!local.is_on() || zero.ranks <= 0, "sharding.ranks", [&] {
                 return stated("sharding.ranks", zero.ranks) + " and " + stated("local.steps", local.steps) +
-                       " both split dp: ZeRO shards over the ranks that share every step (local.ranks)";
+                       " both split dp: ZeRO shards over the ranks that share every step, " +
+                       stated("local.ranks", local.ranks);
             }))
             return true;
         return at_least(1, "recompute.every", static_cast<std::int64_t>(s_.recompute.every)) ||
