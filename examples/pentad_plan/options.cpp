@@ -100,7 +100,7 @@ class Parser {
         app_.allow_extras(); // refused below, with what was meant
         for (auto const& [heading, flags] : flag_groups())
             for (auto const& [name, shown, help] : flags) {
-                auto* const added = shown.empty() ? app_.add_flag(name, help)->disable_flag_override()
+                auto* const added = shown.empty() ? app_.add_flag(name, help)
                                                   : app_.add_option(name, values_[name], help)->option_text(shown);
                 added->group(heading);
                 names_.push_back(name);
@@ -109,6 +109,13 @@ class Parser {
 
     Options run(int argc, char const* const* argv) {
         Options o;
+        for (int i = 1; i < argc; ++i) { // CLI11 takes --json=off for --json
+            std::string const argument = argv[i], name = argument.substr(0, argument.find('='));
+            bool const is_switch =
+                std::find(names_.begin(), names_.end(), name) != names_.end() && !values_.contains(name);
+            if (is_switch && name != argument)
+                refuse(name + " takes no value, and was given " + argument.substr(name.size() + 1));
+        }
         try {
             app_.parse(argc, argv);
         } catch (CLI::CallForHelp const&) {

@@ -64,7 +64,7 @@ TEST_CASE("each rule has a sentence with the field to change") {
          "local.steps: local.steps = 3 with local.ranks = 2 and dp = 2: there is one group, with none to average with"},
         {{.dp = 4, .sharding = {.stage = 1, .ranks = 2}, .local = {.steps = 3, .ranks = 2}},
          "sharding.ranks: sharding.ranks = 2 and local.steps = 3 both split dp: ZeRO shards over the ranks that share "
-         "every step (local.ranks)"},
+         "every step, local.ranks = 2"},
         {{.recompute = {.every = 0}}, "recompute.every: recompute.every = 0 is less than 1"},
         {{.precision = {.keeps_masters = false}, .element = model::Element::f32},
          "precision.keeps_masters: precision.keeps_masters = off is for element = bf16: f32 weights are updated as "

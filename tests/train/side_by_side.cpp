@@ -61,7 +61,7 @@ TEST_CASE("two models on different meshes train in turn in one process as each a
     std::optional<Run<B>> b;
     auto const alone = [&](auto& run, MeshShape const& m, train::RunSettings const& settings) {
         run.emplace(m, settings);
-        for (std::int64_t i = 0; i < count; ++i) run->step(i);
+        for (std::int64_t i = 1; i <= count; ++i) run->step(i);
         auto const found = std::pair(run->numbers, run->bytes());
         run.reset();
         return found;
@@ -73,7 +73,7 @@ TEST_CASE("two models on different meshes train in turn in one process as each a
 
     a.emplace(dense, settings_a);
     b.emplace(sparse, settings_b);
-    for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t i = 1; i <= count; ++i) {
         a->step(i);
         b->step(i);
     }
