@@ -3,7 +3,9 @@
 #include "flags.hpp"
 
 #include <pentad/comm/error.hpp>
+#include <pentad/kernels/gemm_libraries.hpp>
 #include <pentad/layout/ml.hpp>
+#include <pentad/memory/view.hpp>
 #include <pentad/pipeline/validator.hpp>
 #include <pentad/program/memory.hpp>
 #include <pentad/report/format.hpp>
@@ -80,6 +82,9 @@ planner::Hardware any_machine(int ranks) {
 }
 /// What this process may take by its own limits and --memory-limit.
 pentad::program::AvailableMemory limits_of_process(Options const& o) {
+    if constexpr (pentad::memory::runs_on_host<Kokkos::DefaultExecutionSpace>) {
+        [[maybe_unused]] static bool const has_buffers = (pentad::kernels::make_gemm_buffers(), true);
+    }
     auto room = pentad::program::memory_of_process();
     if (auto const limit = pentad::report::bytes_in(o.memory_limit)) room.at_most(*limit, "--memory-limit");
     return room;

@@ -2,10 +2,14 @@
 // when it is loaded, and variables such as OPENBLAS_CORETYPE overrule it.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #if defined(PENTAD_HAVE_BLAS)
+#include <cblas.h>
+
 #include <sstream>
+#include <vector>
 #endif
 #if defined(PENTAD_HAVE_ONEDNN)
 #include <oneapi/dnnl/dnnl.hpp>
@@ -85,6 +89,18 @@ inline std::string gemm_libraries() {
     add(detail::onednn_with_kernels());
 #endif
     return libraries.empty() ? "none" : libraries;
+}
+
+/// Has the libraries make the buffers that they keep from their first product on, so that the memory that is left can
+/// be asked for: OpenBLAS makes one for each thread, and ends the process where it cannot.
+inline void make_gemm_buffers() {
+#if defined(PENTAD_HAVE_BLAS)
+    constexpr int size = 256; // which all threads share out
+    std::vector<double> const a(std::size_t{size} * size);
+    std::vector<double> c(a.size());
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, size, size, size, 1, a.data(), size, a.data(), size, 0,
+                c.data(), size);
+#endif
 }
 
 } // namespace pentad::kernels
