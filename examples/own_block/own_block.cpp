@@ -90,7 +90,7 @@ std::array<double, sent_axes.size() + 2> account(Trainer& trainer) {
     return numbers;
 }
 
-/// What the planner estimates of it: of all ranks together, and of the fullest.
+/// The planner's estimate of account(): bytes of all ranks together, and memory of the fullest.
 std::array<double, sent_axes.size() + 2> estimate(model::RankMesh const& mesh) {
     auto c = settings().strategy;
     c.dp = mesh.extent<dp>(), c.pp = mesh.extent<pp>(), c.ep = mesh.extent<ep>(), c.cp = mesh.extent<cp>();

@@ -277,8 +277,7 @@ class Parser {
             else if constexpr (std::is_same_v<T, std::string>) // a schedule
                 member = pipeline::generators[choice(name, given, schedule_names())].name;
         });
-        bool const is_of_experts = flag.field == "row_parts" || flag.field == "precision.rows";
-        if (is_of_experts && request.model.experts() == nullptr)
+        if (flag.field == "precision.rows" && request.model.experts() == nullptr)
             refuse(name + " is of experts, and " + request.model.name + " has none: leave it out");
         bool const is_open = flag.field == "chunks" && request.given.chunks == 0; // as few as there can be
         if (!is_open) request.keep(flag.field);

@@ -389,7 +389,6 @@ std::string value_text(Flag const& flag, Options const& options) {
                               return number_text(options.*target.member);
                           },
                           [&](ChoiceValue const& target) { return options.*target.member; },
-                          [&](OnOffValue const& target) { return std::string(options.*target.member ? "on" : "off"); },
                           [&](TextValue const& target) { return options.*target.member; },
                           [&](MeshValue) { return mesh_text(options.mesh); },
                           [&](StrategyValue const& target) {

@@ -54,9 +54,6 @@ struct ChoiceValue {
     std::string Options::* member;
     std::vector<std::string_view> choices;
 };
-struct OnOffValue {
-    bool Options::* member;
-};
 struct TextValue {
     std::string Options::* member;
     bool may_be_empty = false;
@@ -87,8 +84,8 @@ struct Flag {
     Effect effect;
     std::string_view shown; ///< its value in the help
     std::string help;
-    std::variant<IntegerValue, OptionalIntegerValue, RealValue, ChoiceValue, OnOffValue, TextValue, ListValue,
-                 MeshValue, StrategyValue, Switch>
+    std::variant<IntegerValue, OptionalIntegerValue, RealValue, ChoiceValue, TextValue, ListValue, MeshValue,
+                 StrategyValue, Switch>
         value;
 
     /// Whether it takes no value.

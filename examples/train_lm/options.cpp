@@ -245,7 +245,6 @@ class Parser {
                            set_number(target.least, target.most, options_.*target.member);
                        },
                        [&](ChoiceValue const& target) { options_.*target.member = chosen(target.choices); },
-                       [&](OnOffValue const& target) { set_on_off(options_.*target.member); },
                        [&](TextValue const& target) { options_.*target.member = text; },
                        [&](ListValue const& target) { (options_.*target.member).push_back(text); },
                        [&](MeshValue) { mesh_ = text; },

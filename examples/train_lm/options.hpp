@@ -157,7 +157,7 @@ struct Options {
     /// --cp with what belongs to it, and what that makes of the mesh.
     [[nodiscard]] pentad::model::ContextChoice context() const;
     [[nodiscard]] pentad::model::ContextSplit context_split() const { return context().on(extent("cp")); }
-    /// What the ranks of tp divide.
+    /// The sizes of a layer that the ranks of tp divide.
     [[nodiscard]] pentad::model::TensorDivisors tensor_divisors() const;
     /// The number of sequences divides by this: dp x ep x what tp shares out x micro-batches.
     [[nodiscard]] std::int64_t batch_divisor() const;

@@ -124,25 +124,23 @@ bool changes_model(Flag const& flag, Options const& now, std::string const& befo
 
 void set_value(Options& o, Flag const& flag, std::string const& text) {
     Options const defaults;
-    std::visit(
-        Overloaded{
-            [&]<class Number, class Member>(NumberValue<Number, Member> const& target) {
-                auto const number = pentad::number_in<Number>(text);
-                o.*target.member = number ? Member(*number) : defaults.*target.member;
-            },
-            [&](ChoiceValue const& target) { o.*target.member = text.empty() ? defaults.*target.member : text; },
-            [&](OnOffValue const& target) { o.*target.member = text.empty() ? defaults.*target.member : text == "on"; },
-            [&](TextValue const& target) { o.*target.member = text.empty() ? defaults.*target.member : text; },
-            [](ListValue const&) {},
-            [&](MeshValue) { o.mesh = mesh_of(text); },
-            [&](StrategyValue const& target) {
-                if (!pentad::report::set_flag(o.strategy, *target.row, text))
-                    pentad::report::set_flag(o.strategy, *target.row,
-                                             pentad::report::flag_value(defaults.strategy, *target.row));
-            },
-            [&](Switch const& target) { o.*target.member = text == "on"; },
-        },
-        flag.value);
+    std::visit(Overloaded{
+                   [&]<class Number, class Member>(NumberValue<Number, Member> const& target) {
+                       auto const number = pentad::number_in<Number>(text);
+                       o.*target.member = number ? Member(*number) : defaults.*target.member;
+                   },
+                   [&](ChoiceValue const& target) { o.*target.member = text.empty() ? defaults.*target.member : text; },
+                   [&](TextValue const& target) { o.*target.member = text.empty() ? defaults.*target.member : text; },
+                   [](ListValue const&) {},
+                   [&](MeshValue) { o.mesh = mesh_of(text); },
+                   [&](StrategyValue const& target) {
+                       if (!pentad::report::set_flag(o.strategy, *target.row, text))
+                           pentad::report::set_flag(o.strategy, *target.row,
+                                                    pentad::report::flag_value(defaults.strategy, *target.row));
+                   },
+                   [&](Switch const& target) { o.*target.member = text == "on"; },
+               },
+               flag.value);
 }
 
 std::set<std::string_view> silent_flags(Options const& options) { return in_force(options).silent; }

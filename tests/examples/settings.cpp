@@ -55,7 +55,6 @@ std::vector<std::string> values_of(Flag const& flag) {
                            values = {"0.5", "0.0005", "2"};
                    },
                    [&](ChoiceValue const& target) { values.assign(target.choices.begin(), target.choices.end()); },
-                   [&](OnOffValue const&) { values = {"on", "off"}; },
                    [&](TextValue const&) {
                        if (auto const found = texts.find(flag.name); found != texts.end()) values = found->second;
                    },

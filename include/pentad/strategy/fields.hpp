@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstddef>
-#include <optional>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -38,14 +37,6 @@ concept HasWords = requires { WordsOf<T>::words; };
 template <HasWords T>
 constexpr std::string_view word_of(T value) {
     return WordsOf<T>::words.at(static_cast<std::size_t>(value));
-}
-
-/// The value that a word names; none where it names none.
-template <HasWords T>
-constexpr std::optional<T> value_of(std::string_view word) {
-    for (std::size_t i = 0; i < WordsOf<T>::words.size(); ++i)
-        if (WordsOf<T>::words.at(i) == word) return static_cast<T>(i);
-    return std::nullopt;
 }
 
 /// The pieces of a set, in the order of model::Piece.
