@@ -14,7 +14,7 @@ entropy=$(od -An -v -tu1 -w1 "$text" | sort | uniq -c | awk '{ n += $1; s += $1 
 defaults=(
     --mesh pp=2,ep=2,cp=2,tp=2 --sequence-parallel on --zero 1 --data "$text"
     --layers 4 --hidden 96 --heads 4 --kv-heads 2 --ffn 192 --experts 4
-    --seq 128 --batch 16 --micro-batches 2 --steps 250 --lr 1e-3 --sample 200
+    --seq 128 --batch 16 --micro-batches 2 --steps 200 --lr 1e-3 --sample 200
 )
 flags=("$@" --zigzag --tie-embeddings)
 for ((i = 0; i < ${#defaults[@]}; i += 2)); do # what the caller gives replaces the flag here

@@ -11,6 +11,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,8 +37,9 @@ struct PartShape {
     std::int64_t inner_cp = 1;
     model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
     Element element = Element::bf16;
-    Compact rows = Compact::none; ///< as of a model::Precision
-    double imbalance = 1;         ///< of experts: rows of the fullest rank over the mean
+    Compact rows = Compact::none;    ///< as of a model::Precision
+    double imbalance = 1;            ///< of experts: rows of the fullest rank over the mean
+    bool leaves_out_experts = false; ///< blocks are run without their branches on the axes of experts
 
     /// All that the account of a part depends on that has nothing to do with experts.
     [[nodiscard]] PartShape without_experts() const {
@@ -45,6 +47,13 @@ struct PartShape {
         shape.ep = shape.etp = shape.nodes = 1;
         shape.rows = Compact::none;
         shape.imbalance = 1;
+        return shape;
+    }
+    /// With attention in a ring.
+    [[nodiscard]] PartShape in_a_ring() const {
+        auto shape = *this;
+        shape.context = ContextStrategy::ring;
+        shape.inner_cp = 1;
         return shape;
     }
 
@@ -110,8 +119,22 @@ class Model {
     /// @param recompute of each block; with any, there are blocks alone
     [[nodiscard]] Parts const& parts(Strategy const& c, std::int64_t nodes,
                                      model::BlockRecomputation const& recompute = {}) const;
+    /// The same work, and what is kept between the passes, found with fewer dry runs: how attention goes over cp adds
+    /// as much on every mesh of experts. What passes need for a while is not known. Where a dry run would refuse what
+    /// its summands allow, it is not refused here. @throws std::invalid_argument
+    [[nodiscard]] Parts const& sums(Strategy const& c, std::int64_t nodes,
+                                    model::BlockRecomputation const& recompute = {}) const;
+    /// The parts without their branches on the axes of experts, on whichever of their meshes.
+    /// @throws std::invalid_argument
+    [[nodiscard]] Parts const& parts_beside_experts(Strategy const& c, std::int64_t nodes,
+                                                    model::BlockRecomputation const& recompute = {}) const;
     /// Why they cannot be laid out so; empty where they can.
     [[nodiscard]] std::string const& why_not(Strategy const& c) const { return look_up(shape(c, 1)).why_not; }
+    /// Whether sums() refuses.
+    [[nodiscard]] bool has_sums(Strategy const& c) const { return look_up_sums(shape(c, 1)).why_not.empty(); }
+    /// All that the account of a part depends on. @param nodes as of parts()
+    [[nodiscard]] PartShape shape(Strategy const& c, std::int64_t nodes,
+                                  model::BlockRecomputation const& recompute = {}) const;
     /// All that was recorded. @throws std::invalid_argument where they cannot be laid out so
     [[nodiscard]] PartAccounts accounts(Strategy const& c, std::int64_t nodes,
                                         model::BlockRecomputation const& recompute = {}) const {
@@ -137,18 +160,18 @@ class Model {
         std::vector<std::size_t> kinds;
         PerPart<bool> on_expert_axes; ///< the others are run once for all meshes of experts
         DryRunner runner;
-        std::map<PartShape, Entry> entries;
+        std::map<PartShape, Entry> entries, sums;
+        std::deque<PartSums> added;                     ///< those of `sums` that no dry run has
         std::map<std::pair<bool, PartShape>, Run> runs; ///< of the parts that are on the axes of experts, or are not
         /// They depend on little: the same lists serve many shapes.
         std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, model::TensorKind, bool, model::AttentionOutput,
-                            Element>,
+                            Element, bool>,
                  PerPart<ParameterList>>
             parameters;
     };
 
-    [[nodiscard]] PartShape shape(Strategy const& c, std::int64_t nodes,
-                                  model::BlockRecomputation const& recompute = {}) const;
     [[nodiscard]] Entry const& look_up(PartShape const& shape) const;
+    [[nodiscard]] Entry const& look_up_sums(PartShape const& shape) const;
     [[nodiscard]] Run const& run(bool on_expert_axes, PartShape const& shape) const;
 
     std::shared_ptr<Known> known_;

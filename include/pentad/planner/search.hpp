@@ -5,6 +5,7 @@
 #pragma once
 
 #include <pentad/planner/detail/bounds.hpp>
+#include <pentad/planner/detail/least_times.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/strategy/field_set.hpp>
 
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <queue>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -90,6 +92,10 @@ struct Request {
     static constexpr std::string_view sharding = "sharding.";
 };
 
+/// How much less memory makes a slower configuration worth a place on the front (epsilon-dominance: Laumanns et al.
+/// 2002), and how much slower than the fastest it may be.
+inline constexpr double memory_resolution = 0.99, slowest_of_front = 2;
+
 struct Candidate {
     Strategy strategy;
     Estimate estimate;
@@ -98,9 +104,12 @@ struct Candidate {
 struct Findings {
     std::vector<Candidate> best;        ///< those that fit, the fastest first; no two of them are_variants()
     std::vector<Candidate> near_misses; ///< faster than the best, but they do not fit: those that lack least first
-    std::vector<Candidate> front;       ///< each takes less memory than any that is as fast, the fastest first
-    std::int64_t considered = 0;        ///< configurations that were not ruled out with others, all at once
-    std::int64_t timed = 0;             ///< of them, those not ruled out by their own bounds
+    /// Memory against time, the fastest first: each takes less memory than any other that is as fast. A configuration
+    /// that is not slower than slowest_of_front times the fastest finds one here that is as fast and takes no more than
+    /// its memory / memory_resolution. With automatic recomputation, which takes what memory there is, the best alone.
+    std::vector<Candidate> front;
+    std::int64_t considered = 0; ///< configurations that were not ruled out with others, all at once
+    std::int64_t timed = 0;      ///< of them, those not ruled out by their own bounds
 };
 
 namespace detail {
@@ -187,17 +196,18 @@ std::vector<Strategy> streams_on(Request const& request, Strategy const& mesh);
 /// The orders of the axes that differ in what is near: which tier of links joins each axis.
 std::vector<Strategy> orders_of(Strategy const& mesh, Hardware const& hardware);
 
-/// The mesh with each way of attention over cp that is open and can run. Where cp is open, it is not so large that half
-/// of what ranks hold is padding.
-std::vector<Strategy> context_ways(Request const& request, Strategy c);
-/// A way of attention over cp, and the orders of the axes in which it is tried; none: all.
-struct ContextWay {
+/// The mesh with each layout of the stream and each way of attention over cp that are open and that no rule forbids.
+/// Where cp is open, it is not so large that half of the tokens that ranks hold are padding.
+/// @param can_run experts can run on the mesh in these ways, too
+std::vector<Strategy> ways_on(Request const& request, Strategy const& mesh, bool can_run = true);
+/// A way to lay a mesh's layers out, and the orders of the axes in which it is tried; none: all.
+struct Way {
     Strategy mesh;
     std::vector<Strategy> orders;
 };
-/// In each order of the axes the fastest of the ways, and the one that keeps least: the others would have the same
-/// schedules, shardings and recomputation.
-std::vector<ContextWay> worthwhile(std::vector<Strategy> const& ways, Request const& request);
+/// In each order of the axes the fastest of the ways, alone and where its passes are paired, and the one that keeps
+/// least: the others would have the same schedules, shardings and recomputation.
+std::vector<Way> worthwhile(std::vector<Strategy> ways, Request const& request, LeastTimes& times);
 
 /// Whether one of the schedules to try on a mesh may have pairs.
 bool may_pair(Request const& request, Strategy const& c);
@@ -212,9 +222,9 @@ std::vector<std::vector<std::int64_t>> stage_deals(Request const& request, Strat
 /// The ways to shard over all ranks that differ on a mesh.
 std::vector<ZeroSharding> shardings_for(Request const& request, Strategy const& c);
 
-/// Calls f(configuration, bounds) for every configuration with the mesh and the way of attention.
+/// Calls f(configuration, bounds) for every configuration with the mesh and its layouts.
 template <class May, class F>
-void for_each_on(ContextWay const& way, Request const& request, Pipelines& pipelines, May&& may, F&& f) {
+void for_each_on(Way const& way, Request const& request, Pipelines& pipelines, May&& may, F&& f) {
     auto orders = way.orders;
     using Kind = model::Recomputation::Kind;
     for (auto const kind : {Kind::none, Kind::selective, Kind::automatic, Kind::full}) {
@@ -235,7 +245,7 @@ void for_each_on(ContextWay const& way, Request const& request, Pipelines& pipel
                     c.sharding = sharding;
                     bounds.shard(c);
                     // Hybrid sharding keeps more, and sends no less than what is left out here.
-                    if (may(c.sharding.stage > 0 ? bounds.unsynchronised() : bounds.seconds(), bounds.bytes()))
+                    if (may(c.sharding.stage > 0 ? bounds.unsynchronised() : bounds.seconds(), bounds.weighed_bytes()))
                         shardings.push_back(sharding);
                 }
                 if (shardings.empty()) continue;
@@ -280,7 +290,8 @@ class Record {
     /// Whether a configuration that takes at least so long and so much may have a place, or be a near miss.
     [[nodiscard]] bool may_enter(double seconds, double bytes) const {
         if (best_.size() < count_ || seconds <= best_.back().estimate.step_s) return true;
-        return wants_front_ && bytes <= limit_ && !is_dominated(seconds, bytes);
+        return wants_front_ && bytes <= limit_ && seconds <= slowest_of_front * best_.front().estimate.step_s &&
+               !is_dominated(seconds, bytes);
     }
     void add(Candidate candidate);
     /// One that cannot fit, by its bounds.
@@ -288,6 +299,9 @@ class Record {
     [[nodiscard]] std::vector<Candidate> const& best() const { return best_; }
     [[nodiscard]] std::vector<Candidate> front() const {
         auto front = front_;
+        std::erase_if(front, [&](Candidate const& x) {
+            return x.estimate.step_s > slowest_of_front * best_.front().estimate.step_s;
+        });
         std::sort(front.begin(), front.end(), [](auto const& a, auto const& b) { return rank_of(a) < rank_of(b); });
         return front;
     }
@@ -307,7 +321,7 @@ class Record {
 
     [[nodiscard]] bool is_dominated(double seconds, double bytes) const {
         return std::any_of(front_.begin(), front_.end(), [&](Candidate const& x) {
-            return x.estimate.step_s <= seconds && x.estimate.memory_peak <= bytes;
+            return x.estimate.step_s <= seconds && memory_resolution * x.estimate.memory_peak <= bytes;
         });
     }
 
@@ -326,29 +340,33 @@ class Record {
 template <class May, class F>
 void for_each_configuration(Request const& request, Pipelines& pipelines, May&& may, F&& f) {
     struct Start {
-        double seconds;
-        std::vector<Strategy> ways;
+        double seconds; ///< of a step, at the least
+        bool is_known;  ///< what experts take on the mesh is in it
+        Strategy mesh;
+        bool operator<(Start const& other) const { return seconds > other.seconds; } // the fastest is on top
     };
-    std::vector<Start> starts;
-    auto const& machine = request.hardware;
-    auto const is_open = [&](auto field) { return request.open.contains(field); };
-    detail::for_each_mesh(request, [&](Strategy const& mesh) {
-        for (auto c : detail::streams_on(request, mesh)) {
-            if (is_open(&Strategy::recompute)) c.recompute = {};
-            if (is_open(&Strategy::pairs)) c.pairs = c.sends_rows(request.model.experts() != nullptr);
-            Start start{std::numeric_limits<double>::infinity(), detail::context_ways(request, c)};
-            for (auto const& way : start.ways)
-                start.seconds =
-                    std::min(start.seconds,
-                             Bounds(request.model, machine, way).least_seconds(way, detail::may_pair(request, way)));
-            if (!start.ways.empty()) starts.push_back(std::move(start));
+    std::priority_queue<Start> starts;
+    detail::LeastTimes times(request.model, request.hardware);
+    auto const push = [&](bool is_known, Strategy const& mesh) {
+        double least = std::numeric_limits<double>::infinity();
+        auto const ways = detail::ways_on(request, mesh, is_known);
+        for (auto const& way : ways) {
+            bool const pairs = detail::may_pair(request, way);
+            least = std::min(least, is_known ? times.step(way, pairs) : times.step_beside_experts(way, pairs));
         }
-    });
-    std::stable_sort(starts.begin(), starts.end(), [](auto const& a, auto const& b) { return a.seconds < b.seconds; });
-    for (auto const& start : starts) {
-        if (!may(start.seconds, 0.0)) continue; // what is computed again only adds
-        for (auto const& way : detail::worthwhile(start.ways, request))
-            detail::for_each_on(way, request, pipelines, may, f);
+        if (!ways.empty()) starts.push({least, is_known, mesh});
+    };
+    bool const has_experts = request.model.experts() != nullptr;
+    detail::for_each_mesh(request, [&](Strategy const& mesh) { push(!has_experts, mesh); });
+    for (; !starts.empty();) {
+        auto const [seconds, is_known, mesh] = starts.top();
+        starts.pop();
+        if (!may(seconds, 0.0)) continue; // what is computed again only adds
+        if (!is_known)
+            push(true, mesh);
+        else
+            for (auto const& way : detail::worthwhile(detail::ways_on(request, mesh), request, times))
+                detail::for_each_on(way, request, pipelines, may, f);
     }
 }
 

@@ -51,10 +51,15 @@ planner::Model planned_model(model::Model description, std::string name = "the m
         kinds.push_back(static_cast<std::size_t>(alike - first.begin()));
         if (alike == first.end()) first.push_back(i);
     }
-    auto run = [description, first](planner::PartShape const& shape, planner::PerPart<bool> const& wanted,
-                                    bool has_matrices) {
+    auto beside_experts = description;
+    for (auto* const blocks : {&beside_experts.blocks, &beside_experts.predictors})
+        for (auto& block : *blocks)
+            std::erase_if(block.branches, [](auto const& branch) { return branch.part.is_on_expert_axes(); });
+    auto run = [description, beside_experts = std::move(beside_experts),
+                first](planner::PartShape const& shape, planner::PerPart<bool> const& wanted, bool has_matrices) {
         return with_element(shape.element, [&]<class T>(T) {
-            return dry_parts(description, Layers::template of<T, Exec>(), first, shape, wanted, has_matrices);
+            auto const& model = shape.leaves_out_experts ? beside_experts : description;
+            return dry_parts(model, Layers::template of<T, Exec>(), first, shape, wanted, has_matrices);
         });
     };
     return {std::move(name), std::move(description), std::move(kinds), std::move(run)};

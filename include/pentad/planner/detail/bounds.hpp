@@ -27,10 +27,12 @@ using namespace ml;
 /// arrange(), place() and shard() were last called for, in this order.
 class Bounds {
   public:
-    Bounds(Model const& model, Hardware const& hardware, Strategy const& c) : model_(&model), hardware_(&hardware) {
+    Bounds(Model const& model, Hardware const& hardware, Strategy const& c)
+        : model_(&model), hardware_(&hardware),
+          takes_what_is_there_(c.recompute.kind == model::Recomputation::Kind::automatic) {
         for (auto const nodes : dispatch_nodes_in_any_order(model, c, hardware.devices_per_node))
             accounts_.push_back({nodes, Account(model, c, 1, nodes), {}});
-        if (c.recompute.kind == model::Recomputation::Kind::automatic) {
+        if (takes_what_is_there_) {
             auto whole = c;
             whole.recompute = {.kind = model::Recomputation::Kind::full};
             for (auto& account : accounts_) account.least.emplace(model, whole, 1, account.nodes);
@@ -104,18 +106,6 @@ class Bounds {
             run_ = std::min(run_, run(c, *rates_, account));
         }
     }
-    /// Seconds of a step by any schedule and in any order: the work dealt evenly, and nothing to synchronise.
-    /// @param pairs a schedule may have pairs
-    [[nodiscard]] double least_seconds(Strategy const& c, bool pairs) const {
-        auto const whole = stage_shapes(*model_, 1, c.recompute).front();
-        double least = std::numeric_limits<double>::infinity();
-        for (auto const& [nodes, account, keeps_least] : accounts_) {
-            auto const rates = Rates::of_any_order(*hardware_, c, nodes);
-            auto const time = detail::StageTimes(account, rates).passes_of(whole);
-            least = std::min(least, pairs ? time.paired_seconds() : time.seconds());
-        }
-        return static_cast<double>(c.micro_batches) * least / static_cast<double>(c.pp) * (1 - 1e-6);
-    }
     /// For another stage of ZeRO.
     void shard(Strategy const& c) {
         seconds_ = bytes_ = 0;
@@ -143,6 +133,10 @@ class Bounds {
     /// Without what ZeRO's stages synchronise.
     [[nodiscard]] double unsynchronised() const { return run_ * (1 - 1e-6); }
     [[nodiscard]] double bytes() const { return bytes_ * (1 - 1e-9); }
+    /// What counts where memory is weighed against time: automatic recomputation takes what memory there is.
+    [[nodiscard]] double weighed_bytes() const {
+        return takes_what_is_there_ ? std::max(bytes(), hardware_->memory_bytes) : bytes();
+    }
 
   private:
     /// They differ in what dispatch sends and keeps.
@@ -267,6 +261,7 @@ class Bounds {
 
     Model const* model_;
     Hardware const* hardware_;
+    bool takes_what_is_there_;      ///< its recomputation is automatic
     std::vector<ByNodes> accounts_; ///< for each number of nodes that dispatch goes to in some order of the axes
     std::vector<std::vector<Bucket>> groups_; ///< of each part the parameters whose gradients are reduced alike
     double copies_ = 1, run_ = 0, seconds_ = 0, bytes_ = 0;

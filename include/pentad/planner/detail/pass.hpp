@@ -43,6 +43,27 @@ struct PassSums {
     double operations = 0; ///< that the host starts: all of these, and exchanges
     double calls = 0;      ///< of a framework: as Hardware::call_s
     std::vector<ExchangeSum> exchanges;
+
+    /// Adds exchanges to those along the same axes and of the same kind.
+    void add(ExchangeSum const& x, double times = 1) {
+        auto at = std::find_if(exchanges.begin(), exchanges.end(), [&](ExchangeSum const& known) {
+            return known.axes == x.axes && known.kind == x.kind && known.has_rows == x.has_rows;
+        });
+        if (at == exchanges.end()) at = exchanges.insert(at, {.axes = x.axes, .kind = x.kind, .has_rows = x.has_rows});
+        at->bytes += times * x.bytes;
+        at->rounds += times * x.rounds;
+        at->count += times * x.count;
+        at->row_bytes += times * x.row_bytes;
+    }
+    void add(PassSums const& other, double times) {
+        for (auto const field :
+             {&PassSums::product_flops, &PassSums::product_bytes, &PassSums::attention_flops,
+              &PassSums::attention_bytes, &PassSums::scan_flops, &PassSums::scan_bytes, &PassSums::pass_bytes,
+              &PassSums::products, &PassSums::attentions, &PassSums::passes, &PassSums::operations, &PassSums::calls})
+            this->*field += times * other.*field;
+        for (auto const& x : other.exchanges) add(x, times);
+        std::erase_if(exchanges, [](ExchangeSum const& x) { return x.count == 0 && x.bytes == 0; });
+    }
 };
 
 /// A part of a model, added up.
@@ -51,6 +72,19 @@ struct PartSums {
     PartMemory memory;
     std::shared_ptr<std::vector<ParameterAccount> const> parameters;
     observe::DecodingState state;
+
+    /// Adds the work of another part, and what it keeps between the passes. What passes need for a while is not known
+    /// any more.
+    void add(PartSums const& other, double times = 1) {
+        forward.add(other.forward, times);
+        backward_data.add(other.backward_data, times);
+        backward_weight.add(other.backward_weight, times);
+        memory.saved += times * other.memory.saved;
+        memory.left += times * other.memory.left;
+        memory.forward = 0;
+        memory.backward_data = memory.saved;
+        memory.backward_weight = memory.left;
+    }
 };
 
 namespace detail {
@@ -130,18 +164,7 @@ inline PassSums sums_of(std::vector<observe::Work> const& work) {
         case WorkKind::exchange: {
             auto one = detail::sum_of(x);
             if (is_next) one.count = 0;
-            auto const found =
-                std::find_if(sums.exchanges.begin(), sums.exchanges.end(), [&](ExchangeSum const& known) {
-                    return known.axes == one.axes && known.kind == one.kind && known.has_rows == one.has_rows;
-                });
-            if (found == sums.exchanges.end()) {
-                sums.exchanges.push_back(one);
-            } else {
-                found->bytes += one.bytes;
-                found->rounds += one.rounds;
-                found->count += one.count;
-                found->row_bytes += one.row_bytes;
-            }
+            sums.add(one);
         }
         }
     }

@@ -152,9 +152,10 @@ PENTAD_INLINE void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum
         if (auto const n = others(cost.axes[i]); n > 0) on(cost.axes[i], cost.bytes[i], x.rounds * n);
 }
 
-PENTAD_INLINE Account::Account(Model const& model, Strategy const& c, int copies, std::int64_t nodes, bool ends_meet)
-    : model_(&model), c_(c), nodes_(nodes), mesh_(mesh_of(c, model, copies, nodes, ends_meet)),
-      accounts_(&model.parts(c, nodes)), layers_(model, c.recompute) {
+PENTAD_INLINE Account::Account(Model const& model, Strategy const& c, int copies, std::int64_t nodes, bool ends_meet,
+                               decltype(&Model::parts) of)
+    : model_(&model), c_(c), nodes_(nodes), of_(of), mesh_(mesh_of(c, model, copies, nodes, ends_meet)),
+      accounts_(&(model.*of)(c, nodes, {})), layers_(model, c.recompute) {
     parts_.push_back(on_mesh(*accounts_->embedding()));
     for (auto const& [kind, recompute] : layers_.alike) parts_.push_back(block(kind, recompute));
     parts_.push_back(on_mesh(*accounts_->head()));
@@ -212,7 +213,7 @@ PENTAD_INLINE MeshPart Account::on_mesh(PartSums const& sums) const {
 }
 
 PENTAD_INLINE MeshPart Account::block(std::size_t kind, model::BlockRecomputation const& recompute) const {
-    auto part = on_mesh(*model_->parts(c_, nodes_, recompute).block(kind));
+    auto part = on_mesh(*(model_->*of_)(c_, nodes_, recompute).block(kind));
     if (c_.offload.activations) part.memory.saved = 0;
     part.is_one_unit = recompute.whole;
     return part;

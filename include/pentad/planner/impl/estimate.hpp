@@ -86,11 +86,16 @@ PENTAD_INLINE MatrixWork matrix_work(Bucket const& bucket, Strategy const& c) {
 namespace pentad::planner {
 
 PENTAD_INLINE std::string misfit(Model const& model, Strategy const& c) {
+    auto why = misfit_by_rules(model, c);
+    return why.empty() ? model.why_not(c) : why;
+}
+
+PENTAD_INLINE std::string misfit_by_rules(Model const& model, Strategy const& c) {
     if (auto const* generator = pipeline::find_generator(c.schedule);
         c.pairs && generator != nullptr && !generator->has_pairs) { // a search asks before it chooses a schedule
         auto plain = c;
         plain.pairs = false;
-        return misfit(model, plain);
+        return misfit_by_rules(model, plain);
     }
     auto refused = why_not(model.description(), c);
     bool const deals = c.stage_layers.empty() && !c.balances_stages && c.pp > 0;
@@ -99,7 +104,7 @@ PENTAD_INLINE std::string misfit(Model const& model, Strategy const& c) {
         dealt.stage_layers = pipeline::dealt_layers(model.layers(), stages(c));
         refused = why_not(model.description(), dealt);
     }
-    return refused ? refused->why : model.why_not(c);
+    return refused ? refused->why : std::string();
 }
 
 } // namespace pentad::planner

@@ -16,6 +16,15 @@ PENTAD_INLINE Parts const& Model::parts(Strategy const& c, std::int64_t nodes,
     return entry.parts;
 }
 
+PENTAD_INLINE Parts const& Model::parts_beside_experts(Strategy const& c, std::int64_t nodes,
+                                                       model::BlockRecomputation const& recompute) const {
+    auto beside = shape(c, nodes, recompute).without_experts();
+    beside.leaves_out_experts = true;
+    auto const& entry = look_up(beside);
+    if (!entry.why_not.empty()) throw std::invalid_argument(entry.why_not);
+    return entry.parts;
+}
+
 PENTAD_INLINE PartShape Model::shape(Strategy const& c, std::int64_t nodes,
                                      model::BlockRecomputation const& recompute) const {
     auto const seq = c.padded_seq(experts() != nullptr);
@@ -55,6 +64,36 @@ PENTAD_INLINE auto Model::look_up(PartShape const& shape) const -> Entry const& 
     return at->second;
 }
 
+PENTAD_INLINE Parts const& Model::sums(Strategy const& c, std::int64_t nodes,
+                                       model::BlockRecomputation const& recompute) const {
+    auto const& entry = look_up_sums(shape(c, nodes, recompute));
+    if (!entry.why_not.empty()) throw std::invalid_argument(entry.why_not);
+    return entry.parts;
+}
+
+PENTAD_INLINE auto Model::look_up_sums(PartShape const& shape) const -> Entry const& {
+    auto const ring = shape.in_a_ring(), apart = shape.without_experts();
+    if (shape == ring || shape == apart) return look_up(shape);
+    auto const [at, is_new] = known_->sums.try_emplace(shape);
+    auto& entry = at->second;
+    if (!is_new) return entry;
+    auto const& with_experts = run(true, ring);
+    auto const& with_context = run(true, apart);
+    auto const& neither = run(true, ring.without_experts());
+    for (auto const* const summand : {&with_experts, &with_context, &neither})
+        if (!summand->why_not.empty()) return entry = look_up(shape);
+    entry = look_up(apart); // what is not on the axes of experts
+    if (!entry.why_not.empty()) return entry;
+    for (std::size_t i = 0; i < entry.parts.size(); ++i) {
+        if (!known_->on_expert_axes[i]) continue;
+        auto& sum = known_->added.emplace_back(with_experts.parts[i]);
+        sum.add(with_context.parts[i]);
+        sum.add(neither.parts[i], -1);
+        entry.parts[i] = &sum;
+    }
+    return entry;
+}
+
 PENTAD_INLINE auto Model::run(bool on_expert_axes, PartShape const& shape) const -> Run const& {
     auto const [at, is_new] = known_->runs.try_emplace({on_expert_axes, shape});
     auto& [parts, stream, why_not] = at->second; // it stays where it is
@@ -62,7 +101,7 @@ PENTAD_INLINE auto Model::run(bool on_expert_axes, PartShape const& shape) const
     parts = PerPart<PartSums>(count_);
     auto& lists = known_->parameters
                       .try_emplace({shape.tp, shape.ep, shape.etp, shape.tensor_kind, shape.sequence_parallel,
-                                    shape.attention_output, shape.element},
+                                    shape.attention_output, shape.element, shape.leaves_out_experts},
                                    count_)
                       .first->second;
     bool const has_ends = shape.recompute.is_none();

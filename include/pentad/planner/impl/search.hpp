@@ -53,48 +53,83 @@ PENTAD_INLINE std::vector<Strategy> orders_of(Strategy const& mesh, Hardware con
     return found;
 }
 
-PENTAD_INLINE std::vector<Strategy> context_ways(Request const& request, Strategy c) {
+PENTAD_INLINE std::vector<Strategy> ways_on(Request const& request, Strategy const& mesh, bool can_run) {
+    bool const has_experts = request.model.experts() != nullptr;
+    auto const splits = context_splits(request.context, request.model, mesh, request.hardware.devices_per_node);
     std::vector<Strategy> ways;
-    for (auto const& split : context_splits(request.context, request.model, c, request.hardware.devices_per_node)) {
-        c.use(split);
-        bool const pays = c.cp == 1 || !request.open.contains(&Strategy::cp) ||
-                          c.padded_seq(request.model.experts() != nullptr) < 2 * c.seq;
-        if (pays && misfit(request.model, c).empty()) ways.push_back(c);
+    for (auto c : streams_on(request, mesh)) {
+        if (request.open.contains(&Strategy::recompute)) c.recompute = {};
+        if (request.open.contains(&Strategy::pairs)) c.pairs = c.sends_rows(has_experts);
+        for (auto const& split : splits) {
+            c.use(split);
+            bool const pays =
+                c.cp == 1 || !request.open.contains(&Strategy::cp) || c.padded_seq(has_experts) < 2 * c.seq;
+            if (pays && misfit_by_rules(request.model, c).empty() && (!can_run || request.model.has_sums(c)))
+                ways.push_back(c);
+        }
     }
     return ways;
 }
 
-PENTAD_INLINE std::vector<ContextWay> worthwhile(std::vector<Strategy> const& ways, Request const& request) {
-    if (ways.size() == 1) return {{ways.front(), {}}};
-    std::vector<Account> accounts;
+PENTAD_INLINE std::vector<Way> worthwhile(std::vector<Strategy> ways, Request const& request, LeastTimes& times) {
+    // Looked for among sums; dry runs say whether what is found can run.
+    auto const erase_misfits = [&](auto const& found) {
+        return std::erase_if(
+                   ways, [&](Strategy const& way) { return found(way) && !request.model.why_not(way).empty(); }) > 0;
+    };
+    if (ways.empty()) return {};
+    auto const& machine = request.hardware;
+    auto const per_node = machine.devices_per_node;
+    auto const least = [&](Strategy const& way) { return times.step(way, may_pair(request, way)); };
+    std::stable_sort(ways.begin(), ways.end(), [&](auto const& a, auto const& b) { return least(a) < least(b); });
+    auto const whole = stage_shapes(request.model, 1, ways.front().recompute).front();
+    auto const sums = [&](Strategy const& way, std::int64_t n) {
+        return Account(request.model, way, 1, n, false, &Model::sums);
+    };
     std::vector<double> kept;
-    auto const whole = stage_shapes(request.model, 1).front();
-    for (auto const& way : ways) {
-        accounts.emplace_back(request.model, way);
-        kept.push_back(0);
-        accounts.back().for_each_kind(
-            whole, [&](MeshPart const& part, double count) { kept.back() += count * part.memory.saved; });
-    }
-    std::map<std::array<std::string_view, 5>, std::vector<double>> seconds; // of each way, by the order of the axes
-    auto const seconds_in = [&](Strategy const& order) -> std::vector<double> const& {
-        auto const [at, is_new] = seconds.try_emplace(order.order);
-        for (std::size_t i = 0; is_new && i < ways.size(); ++i) {
+    for (auto const& way : ways)
+        sums(way, 1).for_each_kind(whole, [bytes = &kept.emplace_back(0)](MeshPart const& part, double count) {
+            *bytes += count * part.memory.saved;
+        });
+    auto const keeps_least = std::min_element(kept.begin(), kept.end()) - kept.begin();
+    // The fastest ways in an order of the axes; a way cannot be faster than in the order that suits it best.
+    auto const fastest_in = [&](Strategy const& order) {
+        std::array<std::size_t, 2> fastest{};
+        std::array<double, 2> seconds{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
+        double const passes = static_cast<double>(order.micro_batches) / static_cast<double>(order.pp);
+        bool const may_be_paired = may_pair(request, order);
+        auto const n = dispatch_nodes(request.model, order, per_node);
+        for (std::size_t i = 0; i < ways.size() && least(ways[i]) < passes * std::max(seconds[0], seconds[1]); ++i) {
             auto way = ways[i];
             way.order = order.order;
-            at->second.push_back(StageTimes(accounts[i], Rates(request.hardware, way)).passes_of(whole).seconds());
+            auto const time = StageTimes(sums(way, n), Rates(machine, way)).passes_of(whole);
+            std::array<double, 2> const own{time.seconds(), may_be_paired ? time.paired_seconds() : time.seconds()};
+            for (std::size_t k = 0; k < own.size(); ++k)
+                if (own[k] < seconds[k]) seconds[k] = own[k], fastest[k] = i;
         }
-        return at->second;
+        return fastest;
     };
-    auto const is_least = [](std::vector<double> const& values, std::size_t i) {
-        return static_cast<std::size_t>(std::min_element(values.begin(), values.end()) - values.begin()) == i;
-    };
-    std::vector<ContextWay> found;
+    std::map<std::int64_t, std::vector<Strategy>> orders; // by what decides between them
+    std::map<std::array<std::string_view, 5>, std::array<std::size_t, 2>> fastest;
+    std::vector<Way> found;
     for (std::size_t i = 0; i < ways.size(); ++i) {
-        auto orders = orders_of(ways[i], request.hardware);
-        if (!is_least(kept, i))
-            std::erase_if(orders, [&](auto const& order) { return !is_least(seconds_in(order), i); });
-        if (!orders.empty()) found.push_back({ways[i], std::move(orders)});
+        auto& known = orders[ways[i].inner_cp];
+        if (known.empty()) known = orders_of(ways[i], machine);
+        std::vector<Strategy> own;
+        for (auto const& order : known) {
+            auto const [at, is_new] = fastest.try_emplace(order.order);
+            if (is_new) at->second = fastest_in(order);
+            bool const is_wanted =
+                static_cast<std::ptrdiff_t>(i) == keeps_least || at->second[0] == i || at->second[1] == i;
+            if (!is_wanted) continue;
+            own.push_back(ways[i]);
+            own.back().order = order.order;
+        }
+        if (!own.empty()) found.push_back({ways[i], std::move(own)});
     }
+    for (auto const& way : found)
+        if (erase_misfits([&](Strategy const& c) { return c == way.mesh; }))
+            return worthwhile(std::move(ways), request, times);
     return found;
 }
 
@@ -203,11 +238,11 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
     };
     // Automatic recomputation is expensive to solve: lower bounds of its time come first.
     auto const may_recompute = [&](Strategy const& c, Bounds const& bounds) {
-        if (!record.may_enter(bounds.seconds_recomputing(c, pipelines), bounds.bytes())) return false;
+        if (!record.may_enter(bounds.seconds_recomputing(c, pipelines), bounds.weighed_bytes())) return false;
         auto nothing = c;
         nothing.recompute = {};
         double const least = estimate(request.model, request.hardware, nothing, pipelines).step_s;
-        return record.may_enter(least * (1 - 1e-6), bounds.bytes());
+        return record.may_enter(least * (1 - 1e-6), bounds.weighed_bytes());
     };
     for_each_configuration(
         request, pipelines, [&](double seconds, double bytes) { return record.may_enter(seconds, bytes); },
@@ -217,7 +252,7 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
             if (bounds.bytes() > limit) {
                 if (!is_automatic || !request.open.contains(&Strategy::recompute))
                     record.add_miss(c, bounds.seconds(), bounds.bytes() - limit);
-            } else if (record.may_enter(bounds.seconds(), bounds.bytes()) &&
+            } else if (record.may_enter(bounds.seconds(), bounds.weighed_bytes()) &&
                        (!is_automatic || may_recompute(c, bounds))) {
                 auto const candidate = time(c);
                 if (is_tried_twice(request, candidate)) return;
@@ -287,7 +322,7 @@ PENTAD_INLINE std::vector<std::pair<std::string, std::int64_t>> schedules_for(Re
             tried.chunks = chunks;
             tried.stage_layers = request.given.stage_layers;
             tried.sharding.releases_gradients = request.given.sharding.releases_gradients;
-            if (misfit(request.model, tried).empty()) found.emplace_back(name, chunks);
+            if (misfit_by_rules(request.model, tried).empty()) found.emplace_back(name, chunks);
         }
     }
     return found;
