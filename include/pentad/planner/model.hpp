@@ -119,7 +119,7 @@ class Model {
     /// @param recompute of each block; with any, there are blocks alone
     [[nodiscard]] Parts const& parts(Strategy const& c, std::int64_t nodes,
                                      model::BlockRecomputation const& recompute = {}) const;
-    /// The same work, and what is kept between the passes, found with fewer dry runs: how attention goes over cp adds
+    /// Their work, and what is kept between the passes, found with fewer dry runs: how attention goes over cp adds
     /// as much on every mesh of experts. What passes need for a while is not known. Where a dry run would refuse what
     /// its summands allow, it is not refused here. @throws std::invalid_argument
     [[nodiscard]] Parts const& sums(Strategy const& c, std::int64_t nodes,

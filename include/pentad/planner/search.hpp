@@ -340,12 +340,16 @@ class Record {
 template <class May, class F>
 void for_each_configuration(Request const& request, Pipelines& pipelines, May&& may, F&& f) {
     struct Start {
-        double seconds; ///< of a step, at the least
-        bool is_known;  ///< what experts take on the mesh is in it
+        double seconds;    ///< of a step, at the least
+        std::int64_t made; ///< before it: the first of equals comes first
+        bool is_known;     ///< what experts take on the mesh is in it
         Strategy mesh;
-        bool operator<(Start const& other) const { return seconds > other.seconds; } // the fastest is on top
+        bool operator<(Start const& other) const { // the fastest is on top
+            return std::tie(seconds, made) > std::tie(other.seconds, other.made);
+        }
     };
     std::priority_queue<Start> starts;
+    std::int64_t made = 0;
     detail::LeastTimes times(request.model, request.hardware);
     auto const push = [&](bool is_known, Strategy const& mesh) {
         double least = std::numeric_limits<double>::infinity();
@@ -354,12 +358,12 @@ void for_each_configuration(Request const& request, Pipelines& pipelines, May&& 
             bool const pairs = detail::may_pair(request, way);
             least = std::min(least, is_known ? times.step(way, pairs) : times.step_beside_experts(way, pairs));
         }
-        if (!ways.empty()) starts.push({least, is_known, mesh});
+        if (!ways.empty()) starts.push({least, made++, is_known, mesh});
     };
     bool const has_experts = request.model.experts() != nullptr;
     detail::for_each_mesh(request, [&](Strategy const& mesh) { push(!has_experts, mesh); });
-    for (; !starts.empty();) {
-        auto const [seconds, is_known, mesh] = starts.top();
+    while (!starts.empty()) {
+        auto const [seconds, number, is_known, mesh] = starts.top();
         starts.pop();
         if (!may(seconds, 0.0)) continue; // what is computed again only adds
         if (!is_known)

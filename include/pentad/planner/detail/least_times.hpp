@@ -21,8 +21,8 @@
 
 namespace pentad::planner::detail {
 
-/// Of the configurations of one search, for which these are found once where they differ in what does not matter.
-/// Seconds of a step are without synchronisation, with the work dealt evenly to the stages.
+/// Least times of the configurations of one search, found once for those that differ in nothing that counts. A step is
+/// without synchronisation, its work dealt evenly to the stages.
 class LeastTimes {
   public:
     LeastTimes(Model const& model, Hardware const& hardware) : model_(&model), hardware_(&hardware) {}
