@@ -70,7 +70,7 @@ inline pipeline::Time nanoseconds(double seconds) { return static_cast<pipeline:
 
 /// Why a configuration cannot run at all, whatever the machine; empty where it can.
 std::string misfit(Model const& model, Strategy const& c);
-/// What of it needs no dry run.
+/// The part of misfit() that needs no dry run.
 std::string misfit_by_rules(Model const& model, Strategy const& c);
 
 namespace detail {

@@ -133,7 +133,7 @@ class Bounds {
     /// Without what ZeRO's stages synchronise.
     [[nodiscard]] double unsynchronised() const { return run_ * (1 - 1e-6); }
     [[nodiscard]] double bytes() const { return bytes_ * (1 - 1e-9); }
-    /// What counts where memory is weighed against time: automatic recomputation takes what memory there is.
+    /// Bytes for the front of memory against time: automatic recomputation fills the memory.
     [[nodiscard]] double weighed_bytes() const {
         return takes_what_is_there_ ? std::max(bytes(), hardware_->memory_bytes) : bytes();
     }

@@ -1,4 +1,4 @@
-// What a micro-batch takes at the least in all layers, by any schedule and in any order of the axes.
+// Lower bounds of the time of a step, over all schedules and all orders of the axes.
 #pragma once
 
 #include <pentad/planner/estimate.hpp>
@@ -21,8 +21,8 @@
 
 namespace pentad::planner::detail {
 
-/// Least times of the configurations of one search, found once for those that differ in nothing that counts. A step is
-/// without synchronisation, its work dealt evenly to the stages.
+/// Lower bounds of the time of a step for the configurations of one search, memoised. A step is counted without
+/// synchronisation, with its work dealt evenly to the stages.
 class LeastTimes {
   public:
     LeastTimes(Model const& model, Hardware const& hardware) : model_(&model), hardware_(&hardware) {}
@@ -76,7 +76,7 @@ class LeastTimes {
         add(time.forward, flops[0]);
         add(time.backward_data, flops[1]);
         add(time.backward_weight, flops[2]);
-        // Where launches are what takes long, more exchanges may hide behind them.
+        // Without launches: where they bound a pass, exchanges of experts could hide behind them.
         return pairs ? std::max(device - time.exchanges(), time.exchanges()) : seconds;
     }
     /// FLOPs of the branches of experts for a token, in each pass.

@@ -73,8 +73,8 @@ struct PartSums {
     std::shared_ptr<std::vector<ParameterAccount> const> parameters;
     observe::DecodingState state;
 
-    /// Adds the work of another part, and what it keeps between the passes. What passes need for a while is not known
-    /// any more.
+    /// Adds the work of another part, and its bytes between the passes. The peaks inside of passes are not known any
+    /// more.
     void add(PartSums const& other, double times = 1) {
         forward.add(other.forward, times);
         backward_data.add(other.backward_data, times);

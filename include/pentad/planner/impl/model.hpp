@@ -82,7 +82,7 @@ PENTAD_INLINE auto Model::look_up_sums(PartShape const& shape) const -> Entry co
     auto const& neither = run(true, ring.without_experts());
     for (auto const* const summand : {&with_experts, &with_context, &neither})
         if (!summand->why_not.empty()) return entry = look_up(shape);
-    entry = look_up(apart); // what is not on the axes of experts
+    entry = look_up(apart); // parts beside the axes of experts
     if (!entry.why_not.empty()) return entry;
     for (std::size_t i = 0; i < entry.parts.size(); ++i) {
         if (!known_->on_expert_axes[i]) continue;

@@ -72,7 +72,7 @@ PENTAD_INLINE std::vector<Strategy> ways_on(Request const& request, Strategy con
 }
 
 PENTAD_INLINE std::vector<Way> worthwhile(std::vector<Strategy> ways, Request const& request, LeastTimes& times) {
-    // Looked for among sums; dry runs say whether what is found can run.
+    // The choice is made on sums; a dry run of each chosen way then confirms that it can run.
     auto const erase_misfits = [&](auto const& found) {
         return std::erase_if(
                    ways, [&](Strategy const& way) { return found(way) && !request.model.why_not(way).empty(); }) > 0;
