@@ -164,9 +164,8 @@ class Account {
     /// @param copies of each stage, as a bidirectional schedule has them
     /// @param nodes to which dispatch takes a token once each: dispatch_nodes()
     /// @param ends_meet where the first and the last stage are on one rank
-    /// @param of parts, or sums of them: Model::parts(), Model::sums()
     Account(Model const& model, Strategy const& c, int copies = 1, std::int64_t nodes = 1, bool ends_meet = false,
-            decltype(&Model::parts) of = &Model::parts);
+            PartsFrom from = PartsFrom::runs);
 
     /// Calls f(part, how many of them) for each kind of part of a stage.
     template <class F>
@@ -212,7 +211,7 @@ class Account {
     Model const* model_;
     Strategy c_;
     std::int64_t nodes_;
-    decltype(&Model::parts) of_;
+    PartsFrom from_;
     MeshAxes mesh_;
     Parts const* accounts_;
     AlikeLayers layers_;

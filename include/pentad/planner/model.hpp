@@ -58,6 +58,7 @@ struct PartShape {
     }
 
     friend auto operator<=>(PartShape const&, PartShape const&) = default;
+    friend bool operator==(PartShape const&, PartShape const&) = default;
 };
 
 /// The parts of a model, added up.
@@ -71,6 +72,15 @@ struct SentRowsOfToken {
     double across = 0; ///< to other nodes, where a token goes once to each
     double inside = 0; ///< to other ranks of its node; in one exchange, of all of ep
     double held = 0;   ///< on ranks with experts of its, this rank among them: these are gathered over etp
+};
+
+/// Where the work of parts is known from.
+enum class PartsFrom : unsigned char {
+    runs, ///< dry runs of them
+    /// Sums of fewer dry runs: the way in which attention goes over cp adds as much on every mesh of experts. The bytes
+    /// that passes need for a while are not known, and what only the whole would refuse is not refused.
+    sums,
+    runs_beside_experts, ///< dry runs without the branches on the axes of experts, on whichever of their meshes
 };
 
 /// A model that train/planned.hpp makes. Copies share what they have found out.
@@ -115,22 +125,14 @@ class Model {
     /// The experts of the first block that has any, or null.
     [[nodiscard]] model::Experts const* experts() const { return known_->description.first<model::Experts>(); }
 
-    /// The parts, run dry once for each shape. @throws std::invalid_argument where they cannot be laid out so
+    /// The parts, found once for each shape. @throws std::invalid_argument where they cannot be laid out so
     /// @param recompute of each block; with any, there are blocks alone
     [[nodiscard]] Parts const& parts(Strategy const& c, std::int64_t nodes,
-                                     model::BlockRecomputation const& recompute = {}) const;
-    /// Their work, and what is kept between the passes, found with fewer dry runs: how attention goes over cp adds
-    /// as much on every mesh of experts. What passes need for a while is not known. Where a dry run would refuse what
-    /// its summands allow, it is not refused here. @throws std::invalid_argument
-    [[nodiscard]] Parts const& sums(Strategy const& c, std::int64_t nodes,
-                                    model::BlockRecomputation const& recompute = {}) const;
-    /// The parts without their branches on the axes of experts, on whichever of their meshes.
-    /// @throws std::invalid_argument
-    [[nodiscard]] Parts const& parts_beside_experts(Strategy const& c, std::int64_t nodes,
-                                                    model::BlockRecomputation const& recompute = {}) const;
+                                     model::BlockRecomputation const& recompute = {},
+                                     PartsFrom from = PartsFrom::runs) const;
     /// Why they cannot be laid out so; empty where they can.
     [[nodiscard]] std::string const& why_not(Strategy const& c) const { return look_up(shape(c, 1)).why_not; }
-    /// Whether sums() refuses.
+    /// Whether their sums are known.
     [[nodiscard]] bool has_sums(Strategy const& c) const { return look_up_sums(shape(c, 1)).why_not.empty(); }
     /// All that the account of a part depends on. @param nodes as of parts()
     [[nodiscard]] PartShape shape(Strategy const& c, std::int64_t nodes,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <pentad/planner/detail/bounds.hpp>
+#include <pentad/planner/detail/comparable.hpp>
 #include <pentad/planner/detail/least_times.hpp>
 #include <pentad/planner/estimate.hpp>
 #include <pentad/strategy/field_set.hpp>
@@ -117,7 +118,7 @@ namespace detail {
 /// What decides between configurations that are as fast: less memory, then the simpler one.
 inline auto rank_of(Candidate const& x) {
     auto const& c = x.strategy;
-    return std::tuple(x.estimate.step_s, x.estimate.memory_peak, c.sharding.stage, static_cast<int>(c.recompute.kind),
+    return std::tuple(comparable(x.estimate.step_s), comparable(x.estimate.memory_peak), c.sharding.stage, static_cast<int>(c.recompute.kind),
                       c.tp, c.cp, c.pp, c.expert_mesh().ep, c.experts.has_value(), c.chunks, c.micro_batch(),
                       c.sharding.ranks, c.sharding.keeps_parameters, c.sharding.accumulates_gradients,
                       c.sequence_parallel, c.context, c.inner_cp, c.attention_output, !c.zigzag);
@@ -289,7 +290,7 @@ class Record {
 
     /// Whether a configuration that takes at least so long and so much may have a place, or be a near miss.
     [[nodiscard]] bool may_enter(double seconds, double bytes) const {
-        if (best_.size() < count_ || seconds <= best_.back().estimate.step_s) return true;
+        if (best_.size() < count_ || comparable(seconds) <= comparable(best_.back().estimate.step_s)) return true;
         return wants_front_ && bytes <= limit_ && seconds <= slowest_of_front * best_.front().estimate.step_s &&
                !is_dominated(seconds, bytes);
     }
@@ -315,13 +316,14 @@ class Record {
     static constexpr std::size_t most_misses = 64;
     struct Miss {
         Strategy strategy;
-        double seconds, lacking;
+        float lacking; ///< bytes
         bool operator<(Miss const& other) const { return lacking < other.lacking; }
     };
 
     [[nodiscard]] bool is_dominated(double seconds, double bytes) const {
         return std::any_of(front_.begin(), front_.end(), [&](Candidate const& x) {
-            return x.estimate.step_s <= seconds && memory_resolution * x.estimate.memory_peak <= bytes;
+            return comparable(x.estimate.step_s) <= comparable(seconds) &&
+                   comparable(memory_resolution * x.estimate.memory_peak) <= comparable(bytes);
         });
     }
 
@@ -340,7 +342,7 @@ class Record {
 template <class May, class F>
 void for_each_configuration(Request const& request, Pipelines& pipelines, May&& may, F&& f) {
     struct Start {
-        double seconds;    ///< of a step, at the least
+        float seconds;     ///< of a step, at the least
         std::int64_t made; ///< before it: the first of equals comes first
         bool is_known;     ///< what experts take on the mesh is in it
         Strategy mesh;
@@ -358,7 +360,7 @@ void for_each_configuration(Request const& request, Pipelines& pipelines, May&& 
             bool const pairs = detail::may_pair(request, way);
             least = std::min(least, is_known ? times.step(way, pairs) : times.step_beside_experts(way, pairs));
         }
-        if (!ways.empty()) starts.push({least, made++, is_known, mesh});
+        if (!ways.empty()) starts.push({detail::comparable(least), made++, is_known, mesh});
     };
     bool const has_experts = request.model.experts() != nullptr;
     detail::for_each_mesh(request, [&](Strategy const& mesh) { push(!has_experts, mesh); });

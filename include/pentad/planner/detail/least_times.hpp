@@ -27,13 +27,13 @@ class LeastTimes {
   public:
     LeastTimes(Model const& model, Hardware const& hardware) : model_(&model), hardware_(&hardware) {}
 
-    /// @param pairs the schedule may have pairs @throws std::invalid_argument as Model::sums()
+    /// @param pairs the schedule may have pairs @throws std::invalid_argument as Model::parts()
     [[nodiscard]] double step(Strategy const& c, bool pairs) {
         double least = std::numeric_limits<double>::infinity();
         for (auto const nodes : dispatch_nodes_on(c)) {
             auto const [at, is_new] = known_.try_emplace({pairs, model_->shape(c, nodes)});
             if (is_new) {
-                auto const time = passes(c, nodes, &Model::sums);
+                auto const time = passes(c, nodes, PartsFrom::sums);
                 at->second = pairs ? time.paired_seconds() : time.seconds();
             }
             least = std::min(least, at->second);
@@ -52,15 +52,15 @@ class LeastTimes {
         // A little less, for sums that are rounded in another order.
         return static_cast<double>(c.micro_batches) * seconds / static_cast<double>(c.pp) * (1 - 1e-6);
     }
-    [[nodiscard]] PassTimes passes(Strategy const& c, std::int64_t nodes, decltype(&Model::parts) of) const {
-        Account const account(*model_, c, 1, nodes, false, of);
+    [[nodiscard]] PassTimes passes(Strategy const& c, std::int64_t nodes, PartsFrom from) const {
+        Account const account(*model_, c, 1, nodes, false, from);
         auto const whole = stage_shapes(*model_, 1, c.recompute).front();
         return StageTimes(account, Rates::of_any_order(*hardware_, c, nodes)).passes_of(whole);
     }
     [[nodiscard]] double beside_experts(Strategy const& c, bool pairs) {
         PassTimes time;
         try {
-            time = passes(c, 1, &Model::parts_beside_experts);
+            time = passes(c, 1, PartsFrom::runs_beside_experts);
         } catch (std::invalid_argument const&) {
             return 0; // a dry run with experts will say why
         }
@@ -87,11 +87,14 @@ class LeastTimes {
         auto even = *model_;
         even.imbalance = 1;
         auto& flops = expert_flops_.emplace();
-        for (auto const& [of, sign] : {std::pair(&Model::parts, 1.0), std::pair(&Model::parts_beside_experts, -1.0)})
-            Account(even, alone, 1, 1, false, of).for_each_kind(whole, [&](MeshPart const& part, double count) {
+        auto const add = [&](PartsFrom from, double sign) {
+            Account(even, alone, 1, 1, false, from).for_each_kind(whole, [&](MeshPart const& part, double count) {
                 for (std::size_t i = 0; i < flops.size(); ++i)
                     flops[i] += sign * count * part.passes()[i]->product_flops / static_cast<double>(alone.seq);
             });
+        };
+        add(PartsFrom::runs, 1);
+        add(PartsFrom::runs_beside_experts, -1);
         return flops;
     }
     [[nodiscard]] std::vector<std::int64_t> const& dispatch_nodes_on(Strategy const& c) {

@@ -6,6 +6,7 @@
 #include <pentad/planner/part.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -56,11 +57,12 @@ struct PassSums {
         at->row_bytes += times * x.row_bytes;
     }
     void add(PassSums const& other, double times) {
-        for (auto const field :
-             {&PassSums::product_flops, &PassSums::product_bytes, &PassSums::attention_flops,
-              &PassSums::attention_bytes, &PassSums::scan_flops, &PassSums::scan_bytes, &PassSums::pass_bytes,
-              &PassSums::products, &PassSums::attentions, &PassSums::passes, &PassSums::operations, &PassSums::calls})
-            this->*field += times * other.*field;
+        using Self = PassSums;
+        std::array const fields{&Self::product_flops,   &Self::product_bytes, &Self::attention_flops,
+                                &Self::attention_bytes, &Self::scan_flops,    &Self::scan_bytes,
+                                &Self::pass_bytes,      &Self::products,      &Self::attentions,
+                                &Self::passes,          &Self::operations,    &Self::calls};
+        for (auto const field : fields) this->*field += times * other.*field;
         for (auto const& x : other.exchanges) add(x, times);
         std::erase_if(exchanges, [](ExchangeSum const& x) { return x.count == 0 && x.bytes == 0; });
     }

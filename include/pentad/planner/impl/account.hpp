@@ -153,9 +153,9 @@ PENTAD_INLINE void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum
 }
 
 PENTAD_INLINE Account::Account(Model const& model, Strategy const& c, int copies, std::int64_t nodes, bool ends_meet,
-                               decltype(&Model::parts) of)
-    : model_(&model), c_(c), nodes_(nodes), of_(of), mesh_(mesh_of(c, model, copies, nodes, ends_meet)),
-      accounts_(&(model.*of)(c, nodes, {})), layers_(model, c.recompute) {
+                               PartsFrom from)
+    : model_(&model), c_(c), nodes_(nodes), from_(from), mesh_(mesh_of(c, model, copies, nodes, ends_meet)),
+      accounts_(&model.parts(c, nodes, {}, from)), layers_(model, c.recompute) {
     parts_.push_back(on_mesh(*accounts_->embedding()));
     for (auto const& [kind, recompute] : layers_.alike) parts_.push_back(block(kind, recompute));
     parts_.push_back(on_mesh(*accounts_->head()));
@@ -213,7 +213,7 @@ PENTAD_INLINE MeshPart Account::on_mesh(PartSums const& sums) const {
 }
 
 PENTAD_INLINE MeshPart Account::block(std::size_t kind, model::BlockRecomputation const& recompute) const {
-    auto part = on_mesh(*(model_->*of_)(c_, nodes_, recompute).block(kind));
+    auto part = on_mesh(*model_->parts(c_, nodes_, recompute, from_).block(kind));
     if (c_.offload.activations) part.memory.saved = 0;
     part.is_one_unit = recompute.whole;
     return part;

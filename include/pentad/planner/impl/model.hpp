@@ -10,17 +10,13 @@
 namespace pentad::planner {
 
 PENTAD_INLINE Parts const& Model::parts(Strategy const& c, std::int64_t nodes,
-                                        model::BlockRecomputation const& recompute) const {
-    auto const& entry = look_up(shape(c, nodes, recompute));
-    if (!entry.why_not.empty()) throw std::invalid_argument(entry.why_not);
-    return entry.parts;
-}
-
-PENTAD_INLINE Parts const& Model::parts_beside_experts(Strategy const& c, std::int64_t nodes,
-                                                       model::BlockRecomputation const& recompute) const {
-    auto beside = shape(c, nodes, recompute).without_experts();
-    beside.leaves_out_experts = true;
-    auto const& entry = look_up(beside);
+                                        model::BlockRecomputation const& recompute, PartsFrom from) const {
+    auto of = shape(c, nodes, recompute);
+    if (from == PartsFrom::runs_beside_experts) {
+        of = of.without_experts();
+        of.leaves_out_experts = true;
+    }
+    auto const& entry = from == PartsFrom::sums ? look_up_sums(of) : look_up(of);
     if (!entry.why_not.empty()) throw std::invalid_argument(entry.why_not);
     return entry.parts;
 }
@@ -62,13 +58,6 @@ PENTAD_INLINE auto Model::look_up(PartShape const& shape) const -> Entry const& 
         if (!on_expert_axes) parts.stream = part_of.stream;
     }
     return at->second;
-}
-
-PENTAD_INLINE Parts const& Model::sums(Strategy const& c, std::int64_t nodes,
-                                       model::BlockRecomputation const& recompute) const {
-    auto const& entry = look_up_sums(shape(c, nodes, recompute));
-    if (!entry.why_not.empty()) throw std::invalid_argument(entry.why_not);
-    return entry.parts;
 }
 
 PENTAD_INLINE auto Model::look_up_sums(PartShape const& shape) const -> Entry const& {

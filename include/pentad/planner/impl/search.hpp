@@ -80,18 +80,20 @@ PENTAD_INLINE std::vector<Way> worthwhile(std::vector<Strategy> ways, Request co
     if (ways.empty()) return {};
     auto const& machine = request.hardware;
     auto const per_node = machine.devices_per_node;
-    auto const least = [&](Strategy const& way) { return times.step(way, may_pair(request, way)); };
+    auto const least = [&](Strategy const& way) { return comparable(times.step(way, may_pair(request, way))); };
     std::stable_sort(ways.begin(), ways.end(), [&](auto const& a, auto const& b) { return least(a) < least(b); });
     auto const whole = stage_shapes(request.model, 1, ways.front().recompute).front();
     auto const sums = [&](Strategy const& way, std::int64_t n) {
-        return Account(request.model, way, 1, n, false, &Model::sums);
+        return Account(request.model, way, 1, n, false, PartsFrom::sums);
     };
     std::vector<double> kept;
     for (auto const& way : ways)
         sums(way, 1).for_each_kind(whole, [bytes = &kept.emplace_back(0)](MeshPart const& part, double count) {
             *bytes += count * part.memory.saved;
         });
-    auto const keeps_least = std::min_element(kept.begin(), kept.end()) - kept.begin();
+    auto const keeps_least =
+        std::min_element(kept.begin(), kept.end(), [](double a, double b) { return comparable(a) < comparable(b); }) -
+        kept.begin();
     // The fastest ways in an order of the axes; a way cannot be faster than in the order that suits it best.
     auto const fastest_in = [&](Strategy const& order) {
         std::array<std::size_t, 2> fastest{};
@@ -105,7 +107,7 @@ PENTAD_INLINE std::vector<Way> worthwhile(std::vector<Strategy> ways, Request co
             auto const time = StageTimes(sums(way, n), Rates(machine, way)).passes_of(whole);
             std::array<double, 2> const own{time.seconds(), may_be_paired ? time.paired_seconds() : time.seconds()};
             for (std::size_t k = 0; k < own.size(); ++k)
-                if (own[k] < seconds[k]) seconds[k] = own[k], fastest[k] = i;
+                if (comparable(own[k]) < comparable(seconds[k])) seconds[k] = own[k], fastest[k] = i;
         }
         return fastest;
     };
@@ -188,7 +190,8 @@ PENTAD_INLINE void Record::add(Candidate candidate) {
     if (!e.fits) return;
     if (wants_front_ && !is_dominated(e.step_s, e.memory_peak)) {
         std::erase_if(front_, [&](Candidate const& other) {
-            return other.estimate.step_s >= e.step_s && other.estimate.memory_peak >= e.memory_peak;
+            return comparable(other.estimate.step_s) >= comparable(e.step_s) &&
+                   comparable(other.estimate.memory_peak) >= comparable(e.memory_peak);
         });
         front_.push_back(candidate);
     }
@@ -205,9 +208,9 @@ PENTAD_INLINE void Record::add(Candidate candidate) {
 }
 
 PENTAD_INLINE void Record::add_miss(Strategy const& c, double seconds, double lacking) {
-    if (!best_.empty() && seconds >= best_.front().estimate.step_s) return;
-    if (misses_.size() == most_misses && lacking >= misses_.front().lacking) return;
-    misses_.push_back({c, seconds, lacking});
+    if (!best_.empty() && comparable(seconds) >= comparable(best_.front().estimate.step_s)) return;
+    if (misses_.size() == most_misses && comparable(lacking) >= misses_.front().lacking) return;
+    misses_.push_back({c, comparable(lacking)});
     std::push_heap(misses_.begin(), misses_.end());
     if (misses_.size() <= most_misses) return;
     std::pop_heap(misses_.begin(), misses_.end());
@@ -266,12 +269,14 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
     findings.front = record.front();
     for (auto const& c : record.misses()) {
         auto const candidate = time(c);
-        if (findings.best.empty() || candidate.estimate.step_s < findings.best.front().estimate.step_s)
+        if (findings.best.empty() || detail::comparable(candidate.estimate.step_s) <
+                                         detail::comparable(findings.best.front().estimate.step_s))
             findings.near_misses.push_back(candidate);
     }
     auto& misses = findings.near_misses;
-    std::sort(misses.begin(), misses.end(),
-              [](Candidate const& a, Candidate const& b) { return a.estimate.memory_peak < b.estimate.memory_peak; });
+    std::stable_sort(misses.begin(), misses.end(), [](Candidate const& a, Candidate const& b) {
+        return detail::comparable(a.estimate.memory_peak) < detail::comparable(b.estimate.memory_peak);
+    });
     for (std::size_t i = 0; i < misses.size(); ++i)
         misses.erase(std::remove_if(misses.begin() + static_cast<std::ptrdiff_t>(i) + 1, misses.end(),
                                     [&](Candidate const& other) {

@@ -4,6 +4,7 @@
 #include <pentad/planner/serving_search.hpp>
 
 #include <pentad/mesh/inline.hpp>
+#include <pentad/planner/detail/comparable.hpp>
 
 #include <algorithm>
 
@@ -48,9 +49,12 @@ PENTAD_INLINE std::vector<ServingPlan> search_serving(ServingRequest const& requ
     }
     auto const is_better = [&](ServingPlan const& a, ServingPlan const& b) {
         if (a.holds != b.holds) return a.holds;
-        if (!a.estimate.fits || !b.estimate.fits) return a.estimate.memory_peak < b.estimate.memory_peak;
-        if (a.holds && request.objective == ServingObjective::latency) return a.answer_s() < b.answer_s();
-        return a.most_requests_per_s > b.most_requests_per_s;
+        using detail::comparable;
+        if (!a.estimate.fits || !b.estimate.fits)
+            return comparable(a.estimate.memory_peak) < comparable(b.estimate.memory_peak);
+        if (a.holds && request.objective == ServingObjective::latency)
+            return comparable(a.answer_s()) < comparable(b.answer_s());
+        return comparable(a.most_requests_per_s) > comparable(b.most_requests_per_s);
     };
     std::stable_sort(plans.begin(), plans.end(), is_better);
     return plans;

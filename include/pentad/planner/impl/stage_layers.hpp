@@ -5,6 +5,7 @@
 
 #include <pentad/mesh/inline.hpp>
 #include <pentad/planner/balanced_stages.hpp>
+#include <pentad/planner/detail/comparable.hpp>
 #include <pentad/planner/nodes.hpp>
 
 #include <array>
@@ -30,11 +31,11 @@ PENTAD_INLINE std::vector<std::int64_t> balanced_layers(Model const& model, Stra
         auto& [shape, costs] = of_ends[begin];
         if (costs.empty()) {
             shape = {.of_kind = std::vector<double>(kinds.alike.size()), .is_first = is_first, .is_last = is_last};
-            costs.push_back(times.passes_of(shape).seconds());
+            costs.push_back(detail::comparable(times.passes_of(shape).seconds()));
         }
         while (costs.size() <= end - begin) {
             ++shape.of_kind[kinds.of_layer[begin + costs.size() - 1]];
-            costs.push_back(times.passes_of(shape).seconds());
+            costs.push_back(detail::comparable(times.passes_of(shape).seconds()));
         }
         return costs[end - begin];
     };
