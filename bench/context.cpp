@@ -66,7 +66,7 @@ void measure(int inner, std::size_t repeats, std::size_t length, std::size_t cou
     for (auto const& [name, kind] : all) {
         auto const run =
             [&, strategy = Strategy(
-                    {.context = context, .batch = 1, .seq = length, .order = Order::zigzag, .context_strategy = kind},
+                    {.context = context, .batch = 1, .seq = length, .block = {.context = kind, .zigzag = true}},
                     {.head_dim = dim})] {
                 Strategy::Saved saved;
                 auto const output = strategy.forward(query, key, value, saved);

@@ -116,7 +116,7 @@ using Key = Layout<f32, Dims<Dim<batch>, Dim<seq, dynamic, cp>, Dim<kv_heads>, D
 
 void measure_ring_attention(Context<Exec> const& context) {
     LayerSetup<Exec> const setup{
-        .context = context, .hidden = width, .batch = 1, .seq = length, .order = Order::zigzag};
+        .context = context, .hidden = width, .batch = 1, .seq = length, .block = {.zigzag = true}};
     using Overlapped = context::Ring<Overlap<2>>::on<Query, Key, Exec>;
     using Blocked = context::Ring<Blocking>::on<Query, Key, Exec>;
     std::size_t const dim = width / heads_count;

@@ -95,7 +95,7 @@ std::array<double, sent_axes.size() + 2> estimate(model::RankMesh const& mesh) {
     auto c = settings().strategy;
     c.dp = mesh.extent<dp>(), c.pp = mesh.extent<pp>(), c.ep = mesh.extent<ep>(), c.cp = mesh.extent<cp>();
     c.tp = mesh.extent<tp>();
-    c.sequence_parallel = true;
+    c.block.sequence_parallel = true;
     c.element = planner::Element::f64;
     planner::Hardware const any{.devices = mesh.size(),
                                 .devices_per_node = mesh.size(),

@@ -93,7 +93,7 @@ std::vector<FlagGroup> const& flag_groups() {
         auto all = own_groups();
         for (auto const& flag : report::strategy_flags) {
             if (!has_flag(flag)) continue;
-            auto const heading = planner::Request::is_searched(flag.field) ? of_search : of_training;
+            auto const heading = planner::searched_fields.contains(flag.field) ? of_search : of_training;
             auto& group =
                 *std::find_if(all.begin(), all.end(), [&](FlagGroup const& one) { return one.heading == heading; });
             bool const has_default = !flag.shown.empty() && flag.field != "seq";

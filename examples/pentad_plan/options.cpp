@@ -280,7 +280,7 @@ class Parser {
         if (flag.field == "precision.rows" && request.model.experts() == nullptr)
             refuse(name + " is of experts, and " + request.model.name + " has none: leave it out");
         bool const is_open = flag.field == "chunks" && request.given.chunks == 0; // as few as there can be
-        if (!is_open) request.keep(flag.field);
+        if (!is_open) request.open.remove(flag.field);
     }
     void read_numbers(Options& o) {
         auto& request = o.request;
@@ -353,7 +353,7 @@ class Parser {
         if (has("--recompute"))
             recompute.kind = static_cast<Kind>(
                 choice("--recompute", text("--recompute"), std::span(model::recomputation_names).first(4)));
-        if (has("--recompute")) request.keep("recompute");
+        if (has("--recompute")) request.open.remove(&Strategy::recompute);
         auto const kind = recompute.kind;
         if (has("--recompute-every") && kind != Kind::selective && kind != Kind::full)
             refuse("--recompute-every belongs to --recompute selective or full");
@@ -381,8 +381,9 @@ class Parser {
                        ", which has no pairs, as dualpipe and dualpipe-v have");
         }
         if (has("--stages")) read_stages(o);
-        given.zigzag = true;
-        if (has("--zigzag")) request.keep(&Strategy::zigzag, choice("--zigzag", text("--zigzag"), off_and_on) == 1);
+        given.block.zigzag = true;
+        if (has("--zigzag"))
+            request.keep(&model::BlockStrategy::zigzag, choice("--zigzag", text("--zigzag"), off_and_on) == 1);
         if (has("--zero"))
             if (auto const refused = given.sharding.refusal())
                 refuse(report::in_flags(refused->why, [](std::string_view) { return true; }));

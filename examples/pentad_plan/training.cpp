@@ -37,10 +37,10 @@ void choose_context(Options const& o, Strategy& c) {
     if (asked.kind != model::ContextChoice::Kind::automatic) {
         auto const per_node = planner::nodes_of(c, ml::cp::name, o.request.hardware.devices_per_node).each;
         if (auto const why = asked.refused_nodes(c.cp, per_node); !why.empty()) refuse(why);
-        return c.use(asked.on(c.cp, per_node));
+        return c.block.use(asked.on(c.cp, per_node));
     }
     auto const splits = planner::context_splits(asked, o.request.model, c, o.request.hardware.devices_per_node);
-    c.use(planner::fastest_context(o.request.model, o.request.hardware, c, splits).split);
+    c.block.use(planner::fastest_context(o.request.model, o.request.hardware, c, splits).split);
 }
 
 /// The given strategy, with its axes in the order of --order.
@@ -61,7 +61,7 @@ Strategy given_on(Options const& o) {
 /// batch
 Strategy strategy_of(Options const& o, Strategy c) {
     c.use_micro_batch(o.request.least_micro_batch);
-    if (o.request.open.contains(&Strategy::zigzag)) c.zigzag = c.cp > 1;
+    if (o.request.open.contains(&model::BlockStrategy::zigzag)) c.block.zigzag = c.cp > 1;
     if (o.request.open.contains(&Strategy::pairs)) c.pairs = c.sends_rows(o.request.model.experts() != nullptr);
     choose_context(o, c);
     return c;

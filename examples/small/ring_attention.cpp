@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
 
     // 2 sequences of 64 tokens; 4 heads of queries share 2 of keys and values. Causal, so that ranks are dealt pieces
     // from both ends of the sequence.
-    LayerSetup<Exec> const setup{.context = context, .batch = 2, .seq = 64, .order = Order::zigzag};
+    LayerSetup<Exec> const setup{.context = context, .batch = 2, .seq = 64, .block = {.zigzag = true}};
     model::Attention const part{.heads = 4, .kv_heads = 2, .head_dim = 16};
     auto const attend = [&](auto const& strategy) {
         typename std::remove_cvref_t<decltype(strategy)>::Saved saved; // for the backward pass

@@ -147,7 +147,7 @@ void repair_router(Options& o, Complaint& complaint) {
           std::pair("--bias-step", o.bias_step != defaults.bias_step),
           std::pair("--drop", o.drop != defaults.drop),
           std::pair("--rebalance-experts", o.rebalance_experts > 0),
-          std::pair("--row-parts", o.strategy.row_parts != defaults.strategy.row_parts)})
+          std::pair("--row-parts", o.strategy.block.row_parts != defaults.strategy.block.row_parts)})
         if (is_given && o.experts < 1) leave_out(flag, "is of experts, and the model has none");
     if (o.experts < 1) return;
     if (o.rebalance_experts > 0 && o.strategy.local.steps > 0)
@@ -192,15 +192,15 @@ void repair_latent_attention(Options& o, Complaint& complaint) {
     for (auto const& [is_given, flag] :
          {std::pair(o.kv_heads_given, "--kv-heads"), std::pair(o.positions != defaults.positions, "--positions"),
           std::pair(o.soft_cap > 0, "--soft-cap"), std::pair(o.attention_sinks, "--attention-sinks"),
-          std::pair(o.strategy.tensor_kind != defaults.strategy.tensor_kind, "--tp-kind")})
+          std::pair(o.strategy.block.tensor_kind != defaults.strategy.block.tensor_kind, "--tp-kind")})
         if (is_given)
             complaint.leave_out(std::string(flag) + " is of attention that is not latent: leave it out", flag);
 }
 
 /// Documents are packed in one dimension of tensor parallelism alone.
 void repair_tensor_kind(O& o, Complaint& complaint) {
-    if (o.strategy.tensor_kind != pentad::model::TensorKind::one_d && o.pack)
-        complaint.leave_out("--pack and --tp-kind " + std::string(name(o.strategy.tensor_kind)) +
+    if (o.strategy.block.tensor_kind != pentad::model::TensorKind::one_d && o.pack)
+        complaint.leave_out("--pack and --tp-kind " + std::string(name(o.strategy.block.tensor_kind)) +
                                 ": documents are packed with --tp-kind 1d alone",
                             "--pack");
 }

@@ -16,8 +16,8 @@ namespace train_lm {
 
 Mesh make_mesh(Options const& options, pentad::pipeline::Schedule const& schedule) {
     auto const views = strategy_of(options).views();
-    auto const split =
-        pentad::model::split_tensor_axis(views, pentad::ml::tp(), make_model(options), options.strategy.tensor_kind);
+    auto const split = pentad::model::split_tensor_axis(views, pentad::ml::tp(), make_model(options),
+                                                        options.strategy.block.tensor_kind);
     // Hybrid ZeRO shards over inner(dp), and groups that train apart share every step along it.
     auto const neighbours = options.strategy.local.steps > 0
                                 ? options.strategy.local.ranks
@@ -33,8 +33,7 @@ pentad::planner::Request request_of(Options const& options, pentad::planner::Har
         .model = pentad::train::planned_model(make_model(options)),
         .hardware = std::move(hardware),
         .given = strategy_of(options), // stages are balanced by planned times here, by measured ones in the run
-        .open = pentad::FieldSet<Strategy>(&Strategy::dp, &Strategy::pp, &Strategy::ep, &Strategy::cp, &Strategy::tp),
-        .open_sharding = {},
+        .open = pentad::StrategyFields(&Strategy::dp, &Strategy::pp, &Strategy::ep, &Strategy::cp, &Strategy::tp),
         .context = options.context(),
         .wants_front = false};
     auto& given = request.given;

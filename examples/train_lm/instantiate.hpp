@@ -30,7 +30,7 @@ class RunOf : public Training {
 
     explicit RunOf(TrainingSetup const& setup)
         : context_(setup.communicators),
-          runner_(context_, pentad::model::stream_layout<T>(setup.tensor_kind, setup.sequence_parallel), setup.settings,
+          runner_(context_, pentad::model::stream_layout<T>(setup.settings.strategy.block), setup.settings,
                   setup.schedules, setup.data) {}
 
     pentad::train::StepResult evaluate(std::int64_t number) override { return runner_.evaluate(number); }

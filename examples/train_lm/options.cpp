@@ -353,9 +353,9 @@ pentad::model::ContextChoice Options::context() const {
 }
 pentad::model::TensorDivisors Options::tensor_divisors() const {
     auto const tp = extent("tp");
-    auto const factors = pentad::model::tensor_factors(strategy.tensor_kind, tp);
+    auto const factors = pentad::model::tensor_factors(strategy.block.tensor_kind, tp);
     if (!factors) return {.heads = tp, .width = tp};
-    return pentad::model::divisors(strategy.tensor_kind, *factors);
+    return pentad::model::divisors(strategy.block.tensor_kind, *factors);
 }
 std::int64_t Options::batch_divisor() const {
     return product({extent("dp"), extent("ep"), tensor_divisors().batch, strategy.micro_batches});

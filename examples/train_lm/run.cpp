@@ -351,8 +351,7 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
     std::optional<pentad::comm::Communicators> communicators(std::in_place, MPI_COMM_WORLD, mesh);
     auto const data = training_data(options);
     options.mesh = ordered_axes(options, schedules.training(), *communicators, [&](auto& dry) {
-        return make_training({dry, data, for_dry_run(settings, schedules.training()), schedules,
-                              options.strategy.tensor_kind, options.strategy.sequence_parallel});
+        return make_training({dry, data, for_dry_run(settings, schedules.training()), schedules});
     });
     if (auto const placed = make_mesh(options, schedules.training()); placed != mesh) {
         mesh = placed;
@@ -367,8 +366,7 @@ bool run(Options const& asked, pentad::program::Ranks& ranks) {
     bool const reads_weights = !options.weights.empty() && !Checkpoints::will_resume(options, ranks);
     if (reads_weights)
         ranks.on_all([&] { pentad::program::with_files_of_user([&] { checkpoint.emplace(options.weights); }); });
-    auto const training = make_training({*communicators, data, settings, schedules, options.strategy.tensor_kind,
-                                         options.strategy.sequence_parallel, learns(options)});
+    auto const training = make_training({*communicators, data, settings, schedules, learns(options)});
     if (checkpoint) ranks.on_all([&] { training->import_weights(*checkpoint, passed_over(options)); });
     if (rank == 0 && !options.quiet)
         for (auto const& line : lines_of_model(options, checkpoint ? &*checkpoint : nullptr)) std::puts(line.c_str());

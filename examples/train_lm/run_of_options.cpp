@@ -65,8 +65,8 @@ pentad::Strategy strategy_of(Options const& o) {
     s.balances_stages = o.stages == "balanced";
     if (!o.stages.empty() && !s.balances_stages)
         s.stage_layers = stage_layers(o.stages).value_or(std::vector<std::int64_t>{}); // conclude() refuses it
-    s.use(o.context_split());
-    s.zigzag = o.zigzag;
+    s.block.use(o.context_split());
+    s.block.zigzag = o.zigzag;
     s.recompute = recomputation_of(o);
     s.optimizer = make_optimizer(o);
     s.offload = offload_of(o);

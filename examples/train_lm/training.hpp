@@ -7,7 +7,6 @@
 #include <pentad/io/checkpoint.hpp>
 #include <pentad/io/token_data.hpp>
 #include <pentad/model/offload.hpp>
-#include <pentad/model/tensor_kind.hpp>
 #include <pentad/train/block_load.hpp>
 #include <pentad/train/checkpoint_state.hpp>
 #include <pentad/train/run_settings.hpp>
@@ -61,8 +60,6 @@ struct TrainingSetup {
     pentad::io::TokenData const& data;
     pentad::train::RunSettings settings;
     pentad::train::ProvenSchedules schedules;
-    pentad::model::TensorKind tensor_kind;
-    bool sequence_parallel;
     bool learns = true; ///< false: it only evaluates, samples and writes weights
 };
 

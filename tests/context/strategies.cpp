@@ -86,8 +86,7 @@ Result attend(OnMesh const& mesh, Dealing const& dealing, Arrays const& arrays, 
     LayerSetup<Exec> const setup{.context = mesh.context,
                                  .batch = sequences,
                                  .seq = length,
-                                 .order = dealing.order,
-                                 .context_strategy = dealing.strategy};
+                                 .block = {.context = dealing.strategy, .zigzag = dealing.order == Order::zigzag}};
     typename Layer::StrategyOn const strategy(setup, {.head_dim = dim, .sight = seen.sight, .scores = seen.scores});
     typename Layer::StrategyOn::Saved saved;
     Mapped const mapped(mesh.context, seen, dealing.of(mesh.context.communicators(), length));
@@ -236,8 +235,10 @@ planner::SentBytes sent(int inner_cp, ContextStrategy kind, std::size_t queries,
     using Query = typename Layer::Query;
     using Key = typename Layer::Key;
     OnMesh const mesh({.cp = world_size()}, OnMesh::mesh({.cp = world_size()}, 0, inner_cp));
-    LayerSetup<Exec> const setup{
-        .context = mesh.context, .batch = sequences, .seq = length, .order = dealing.order, .context_strategy = kind};
+    LayerSetup<Exec> const setup{.context = mesh.context,
+                                 .batch = sequences,
+                                 .seq = length,
+                                 .block = {.context = kind, .zigzag = dealing.order == Order::zigzag}};
     typename Layer::StrategyOn const strategy(setup, {.head_dim = dim, .sight = seen.sight, .scores = seen.scores});
     typename Layer::StrategyOn::Saved saved;
     Mapped const mapped(mesh.context, seen, dealing.of(mesh.context.communicators(), length));
@@ -359,13 +360,14 @@ template <class Strategy>
 std::pair<std::int64_t, std::int64_t> held(int inner_cp, ContextStrategy kind, std::size_t heads) {
     using Layer = typename Attention<Strategy>::template on<InvariantStream<f32>, Exec>;
     OnMesh const mesh({.cp = world_size()}, OnMesh::mesh({.cp = world_size()}, 0, inner_cp));
-    LayerSetup<Exec> const setup{.context = mesh.context, .batch = sequences, .seq = length, .context_strategy = kind};
+    LayerSetup<Exec> const setup{
+        .context = mesh.context, .batch = sequences, .seq = length, .block = {.context = kind}};
     typename Layer::StrategyOn const strategy(setup, {.head_dim = dim});
     typename Layer::StrategyOn::Saved saved;
     Arrays const arrays = inputs<f32>(heads, heads);
-    auto query = shard<typename Layer::Query>(mesh, arrays.at("query"), {setup.order, kind});
-    auto key = shard<typename Layer::Key>(mesh, arrays.at("key"), {setup.order, kind}),
-         value = shard<typename Layer::Key>(mesh, arrays.at("value"), {setup.order, kind});
+    auto query = shard<typename Layer::Query>(mesh, arrays.at("query"), {setup.block.order(), kind});
+    auto key = shard<typename Layer::Key>(mesh, arrays.at("key"), {setup.block.order(), kind}),
+         value = shard<typename Layer::Key>(mesh, arrays.at("value"), {setup.block.order(), kind});
     auto& count = observe::counters().memory[static_cast<std::size_t>(observe::Memory::activations)];
     auto const before = count.bytes - 3 * static_cast<std::int64_t>(query.size() * sizeof(f32));
     count.peak = count.bytes;

@@ -73,12 +73,13 @@ Strategy drawn(Draw& draw, bool has_experts) {
         if (draw.once_in(3)) s.stage_layers = draw.of<std::vector<std::int64_t>>({{1, 3}, {2, 2}, {2, 1, 1}, {4, 0}});
     }
     if (draw.once_in(6))
-        s.tensor_kind = draw.of<model::TensorKind>({model::TensorKind::two_d, model::TensorKind::three_d});
-    s.sequence_parallel = draw.once_in(4);
-    if (draw.once_in(4)) s.attention_output = model::AttentionOutput::all_to_all;
+        s.block.tensor_kind = draw.of<model::TensorKind>({model::TensorKind::two_d, model::TensorKind::three_d});
+    s.block.sequence_parallel = draw.once_in(4);
+    if (draw.once_in(4)) s.block.attention_output = model::AttentionOutput::all_to_all;
     if (s.cp > 1) {
-        s.use(model::ContextChoice{static_cast<model::ContextChoice::Kind>(draw.number({0, 1, 2})), 0, 0}.on(s.cp));
-        s.zigzag = draw.once_in(2);
+        s.block.use(
+            model::ContextChoice{static_cast<model::ContextChoice::Kind>(draw.number({0, 1, 2})), 0, 0}.on(s.cp));
+        s.block.zigzag = draw.once_in(2);
     }
     s.sharding.stage = static_cast<int>(draw.number({0, 0, 1, 2, 3}));
     s.sharding.ranks = draw.once_in(4) ? static_cast<int>(draw.number({1, 2, 3})) : 0;
@@ -135,7 +136,7 @@ void make_dry(Options const& o, pentad::pipeline::Schedule const& schedule) {
     pentad::observe::DryRun const run;
     pentad::comm::Communicators communicators(make_mesh(o, schedule), 0, 64);
     pentad::Context<Exec> const context(communicators);
-    auto const& stream = pentad::model::stream_layout<T>(o.strategy.tensor_kind, o.strategy.sequence_parallel);
+    auto const& stream = pentad::model::stream_layout<T>(o.strategy.block);
     static std::string const text(4000, 'x');
     pentad::io::TokenData const data(text, "a text", o.strategy.seq, 1);
     pentad::train::Trainer<T, Exec> const trainer(context, stream, make_settings(o),

@@ -217,7 +217,7 @@ TEST_CASE("every flag reaches its option") {
     CHECK(o.positions == "alibi");
     CHECK(o.soft_cap == 50);
     CHECK(o.attention_sinks);
-    CHECK(o.strategy.sequence_parallel);
+    CHECK(o.strategy.block.sequence_parallel);
     CHECK(o.strategy.schedule == "gpipe");
     CHECK(o.cp == "allgather");
     CHECK(o.zigzag);
@@ -814,7 +814,7 @@ TEST_CASE("train_lm refuses the sizes that the planner refuses, which runs the l
         o.batch = o.batch_divisor();
         o.strategy.seq = draw({1, 12, 17, 24});
         o.zigzag = draw({0, 1}) == 1;
-        o.strategy.sequence_parallel = draw({0, 1}) == 1;
+        o.strategy.block.sequence_parallel = draw({0, 1}) == 1;
         auto const own = refusal(o, ranks);
         std::string planned;
         try {
@@ -826,17 +826,17 @@ TEST_CASE("train_lm refuses the sizes that the planner refuses, which runs the l
                                                        .vocab = 256,
                                                        .experts = static_cast<std::size_t>(o.experts),
                                                        .top_k = static_cast<std::size_t>(o.top_k)});
-            planned = pentad::planner::misfit(pentad::train::planned_model(model),
-                                              {.dp = o.extent("dp"),
-                                               .pp = o.extent("pp"),
-                                               .ep = o.extent("ep"),
-                                               .cp = o.extent("cp"),
-                                               .tp = o.extent("tp"),
-                                               .batch = o.batch,
-                                               .seq = o.strategy.seq,
-                                               .sequence_parallel = o.strategy.sequence_parallel,
-                                               .zigzag = o.zigzag,
-                                               .element = pentad::planner::Element::f32});
+            planned = pentad::planner::misfit(
+                pentad::train::planned_model(model),
+                {.dp = o.extent("dp"),
+                 .pp = o.extent("pp"),
+                 .ep = o.extent("ep"),
+                 .cp = o.extent("cp"),
+                 .tp = o.extent("tp"),
+                 .batch = o.batch,
+                 .seq = o.strategy.seq,
+                 .block = {.sequence_parallel = o.strategy.block.sequence_parallel, .zigzag = o.zigzag},
+                 .element = pentad::planner::Element::f32});
         } catch (std::invalid_argument const& error) { // of the description
             planned = error.what();
         }
@@ -855,7 +855,9 @@ TEST_CASE("--order is as given, or found") {
 }
 
 TEST_CASE("tensor parallelism on a grid: tp is one, and the model and the batch are divided by its sides") {
-    auto const kind = [](std::string const& line, int ranks) { return options_of(line, ranks).strategy.tensor_kind; };
+    auto const kind = [](std::string const& line, int ranks) {
+        return options_of(line, ranks).strategy.block.tensor_kind;
+    };
     CHECK(kind("--mesh tp=4 --tp-kind 2d", 4) == pentad::model::TensorKind::two_d);
     CHECK(kind("--mesh tp=8 --tp-kind 3d", 8) == pentad::model::TensorKind::three_d);
     CHECK(options_of("--mesh dp=2,tp=8 --tp-kind 2.5d", 16).batch == 24); // follows the mesh: a multiple of 8

@@ -150,7 +150,7 @@ def search(folder):
     # Not given, these are searched.
     plans = json_of(SMALL.replace("--zigzag on --attention-output reduce-scatter", "--mesh pp=1,tp=4,cp=2 --top 99"))["plans"]
     expect({plan["attention_output"] for plan in plans} == {"reduce-scatter", "all-to-all"}, "--attention-output is not searched")
-    expect({plan["strategy"].get("zigzag", False) for plan in plans} == {True, False}, "--zigzag is not searched")
+    expect({plan["strategy"].get("block", {}).get("zigzag", False) for plan in plans} == {True, False}, "--zigzag is not searched")
     long = "--model llama-3-8b --hardware h100 --devices 16 --seq 65536 --global-batch 8 --mesh cp=16 --recompute auto --zero 3"
     text, found = output_of(long), json_of(long)
     shown = re.search(r"^1  cp=16 +(two-level heads=8|ulysses) ", text, re.M)

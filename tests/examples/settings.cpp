@@ -241,14 +241,14 @@ namespace {
 /// A strategy as text, without what makes no difference in it, and without what the planner tries or does not look at.
 std::string text_of(pentad::Strategy s) {
     s.order = pentad::axis_order;
-    s.row_parts = pentad::Strategy().row_parts;
+    s.block.row_parts = pentad::Strategy().block.row_parts;
     bool const is_pipeline = s.pp > 1;
     auto const* const generator = pentad::pipeline::find_generator(is_pipeline ? s.schedule : "1f1b");
     s.schedule = generator->name;
     if (!is_pipeline || s.chunks == 0) s.chunks = generator->least_chunks;
     s.pairs = s.pairs && generator->has_pairs;
     if (!is_pipeline) s.balances_stages = false, s.stage_layers.clear();
-    if (s.tp == 1) s.sequence_parallel = false;
+    if (s.tp == 1) s.block.sequence_parallel = false;
     if (s.sharding.stage == 0) s.sharding.ranks = 0;
     return pentad::io::to_json(s);
 }
@@ -317,14 +317,14 @@ pentad::Strategy drawn_strategy(std::mt19937& random, bool has_experts) {
         s.pairs = s.schedule == "dualpipe" && s.expert_mesh().ep > 1 && !sometimes();
         if (sometimes()) s.balances_stages = true;
     }
-    if (s.tp == 4 && sometimes()) s.tensor_kind = model::TensorKind::two_d;
-    if (s.tp > 1) s.sequence_parallel = sometimes();
-    if (s.tp > 1 && sometimes()) s.attention_output = model::AttentionOutput::all_to_all;
+    if (s.tp == 4 && sometimes()) s.block.tensor_kind = model::TensorKind::two_d;
+    if (s.tp > 1) s.block.sequence_parallel = sometimes();
+    if (s.tp > 1 && sometimes()) s.block.attention_output = model::AttentionOutput::all_to_all;
     if (s.cp > 1) {
-        s.use(model::ContextChoice{static_cast<model::ContextChoice::Kind>(below(4)), 0, 0}.on(s.cp));
-        s.zigzag = sometimes();
+        s.block.use(model::ContextChoice{static_cast<model::ContextChoice::Kind>(below(4)), 0, 0}.on(s.cp));
+        s.block.zigzag = sometimes();
     }
-    if (has_experts && sometimes()) s.row_parts = 2;
+    if (has_experts && sometimes()) s.block.row_parts = 2;
     using Kind = model::Recomputation::Kind;
     if (sometimes()) s.recompute = {.kind = Kind::full, .every = 1 + below(2)};
     if (sometimes()) s.recompute = {.kind = Kind::selective, .pieces = {model::Piece::norms, model::Piece::attention}};

@@ -26,11 +26,8 @@ bool fits(MeshShape const& m) { return m.pp == 1 && 12 % (m.dp * m.ep) == 0 && 4
 bool fits_experts(model::ExpertMesh const& m) { return expert_count % m.ep == 0 && width % m.etp == 0; }
 
 LayerSetup<Exec> setup_on(OnMesh const& mesh) {
-    return {.context = mesh.context,
-            .hidden = size,
-            .batch = 12,
-            .seq = 4,
-            .order = 2 % mesh.shape.cp == 0 ? Order::zigzag : Order::contiguous};
+    return {
+        .context = mesh.context, .hidden = size, .batch = 12, .seq = 4, .block = {.zigzag = 2 % mesh.shape.cp == 0}};
 }
 template <class Stream, class Communication = Blocking>
 auto make(std::size_t choices = top_k) {
@@ -67,7 +64,7 @@ void check_published(std::vector<MeshShape> const& on) {
         // The losses of the micro-batch are over the tokens of all ranks, and every rank knows them.
         using Layer = LayerOn<Stream>;
         Trial<Layer> trial{.mesh = mesh,
-                           .order = setup_on(mesh).order,
+                           .order = setup_on(mesh).block.order(),
                            .layer = make<Stream>()(setup_on(mesh)),
                            .arrays = arrays,
                            .pass = {.context = mesh.context}};
@@ -130,7 +127,7 @@ std::pair<std::vector<std::vector<double>>, std::size_t> passes(OnMesh const& me
                                                                 model::Experts const& part, Arrays const& arrays) {
     using Layer = LayerOn<Invariant, Communication>;
     Trial<Layer> trial{.mesh = mesh,
-                       .order = setup.order,
+                       .order = setup.block.order(),
                        .layer = Layer(setup, part, "moe"),
                        .arrays = arrays,
                        .pass = {.context = mesh.context, .balance_scale = balance, .z_scale = z}};
@@ -164,7 +161,7 @@ void check_parts(OnMesh const& mesh, LayerSetup<Exec> const& setup, model::Exper
     check_results(found, expected, parts > 1 ? tolerance : 0);
     for (std::size_t const most : {0, 1, 2}) {
         auto limited = setup;
-        limited.row_parts = most;
+        limited.block.row_parts = static_cast<std::int64_t>(most);
         auto const [with_fewer, fewer] = passes<Overlap<3, 1>>(mesh, limited, part, arrays);
         CHECK(fewer == std::min(std::max<std::size_t>(most, 1), expected_parts));
         check_results(with_fewer, expected, fewer > 1 ? tolerance : 0);
@@ -239,7 +236,7 @@ TEST_CASE("rows that travel in fewer bits are off by what these lack, and by the
         };
         auto const passes = [&] {
             Trial<Layer> trial{.mesh = mesh,
-                               .order = setup.order,
+                               .order = setup.block.order(),
                                .layer = make<Invariant>()(setup),
                                .arrays = arrays,
                                .pass = {.context = mesh.context, .balance_scale = balance, .z_scale = z}};
@@ -272,13 +269,14 @@ TEST_CASE("all tokens to one expert: it computes them all, the others get gradie
             auto const setup = setup_on(mesh);
             check_layer(mesh, setup, make<Invariant>(1), on_one_rank(setup, make<Invariant>(1), arrays), 1e-11);
             Trial<LayerOn<Invariant>> trial{.mesh = mesh,
-                                            .order = setup.order,
+                                            .order = setup.block.order(),
                                             .layer = make<Invariant>(1)(setup),
                                             .arrays = arrays,
                                             .pass = {.context = mesh.context}};
-            (void)trial.forward(shard<Tokens>(mesh, arrays.at("x"), setup.order));
+            (void)trial.forward(shard<Tokens>(mesh, arrays.at("x"), setup.block.order()));
             (void)trial.layer.backward_data(
-                trial.pass, shard<dual_t<LayerOn<Invariant>::output_layout>>(mesh, arrays.at("dy"), setup.order),
+                trial.pass,
+                shard<dual_t<LayerOn<Invariant>::output_layout>>(mesh, arrays.at("dy"), setup.block.order()),
                 trial.saved);
             trial.layer.backward_weight(trial.pass, trial.saved);
             CHECK(trial.auxiliary()[0] ==
@@ -301,16 +299,16 @@ TEST_CASE("a tie goes to the experts of the lowest numbers, wherever they live")
         OnMesh const mesh(m);
         auto const setup = setup_on(mesh);
         Trial<LayerOn<Invariant>> trial{.mesh = mesh,
-                                        .order = setup.order,
+                                        .order = setup.block.order(),
                                         .layer = make<Invariant>()(setup),
                                         .arrays = arrays,
                                         .pass = {.context = mesh.context}};
-        (void)trial.forward(shard<Tokens>(mesh, arrays.at("x"), setup.order));
+        (void)trial.forward(shard<Tokens>(mesh, arrays.at("x"), setup.block.order()));
         auto const choice = on_host(trial.saved.router.choice);
         for (std::size_t i = 0; i < choice.size(); ++i) CHECK(choice(i) == static_cast<i32>(i % top_k));
         CHECK(trial.auxiliary()[0] == doctest::Approx(top_k).epsilon(1e-13)); // E sum_e f_e / E
         (void)trial.layer.backward_data(
-            trial.pass, shard<dual_t<LayerOn<Invariant>::output_layout>>(mesh, arrays.at("dy"), setup.order),
+            trial.pass, shard<dual_t<LayerOn<Invariant>::output_layout>>(mesh, arrays.at("dy"), setup.block.order()),
             trial.saved);
         trial.layer.backward_weight(trial.pass, trial.saved);
         trial.layer.for_each_parameter([&](auto const& parameter) {

@@ -22,7 +22,7 @@ using LayerHere = experts::Layer<>::on<Stream, Exec>;
 constexpr std::size_t expert_count = 12, width = 12, size = 6, top_k = 4, tokens = 48;
 
 LayerSetup<Exec> setup_on(OnMesh const& mesh) {
-    return {.context = mesh.context, .hidden = size, .batch = 12, .seq = 4, .order = Order::contiguous};
+    return {.context = mesh.context, .hidden = size, .batch = 12, .seq = 4};
 }
 LayerHere make(LayerSetup<Exec> const& setup, std::size_t choices = top_k, model::Router const& router = {}) {
     return LayerHere(setup, {.count = expert_count, .top_k = choices, .width = width, .router = router}, "moe");

@@ -36,7 +36,7 @@ LayerSetup<Exec> setup_on(OnMesh const& mesh, std::size_t batch = sequences, std
             .hidden = size,
             .batch = batch,
             .seq = seq,
-            .order = 2 % mesh.shape.cp == 0 ? Order::zigzag : Order::contiguous};
+            .block = {.zigzag = 2 % mesh.shape.cp == 0}};
 }
 
 struct Described {
@@ -110,7 +110,7 @@ Whole choices_on(OnMesh const& mesh, model::Experts const& experts, Whole const&
     setup.padding = padding;
     experts::Choice<Stream, Exec> const choice(setup, experts, "gate");
     using Scores = with_last_dim_t<Stream, Dim<expert>>;
-    auto const own = shard<Scores>(mesh, scores, setup.order);
+    auto const own = shard<Scores>(mesh, scores, setup.block.order());
     Tensor<with_element_t<with_last_dim_t<Stream, Dim<slot>>, i32>, Exec> const index(
         mesh.context, {scores.extents[0], scores.extents[1], choice.slots()});
     Pass<Exec> pass{.context = mesh.context};
@@ -119,7 +119,7 @@ Whole choices_on(OnMesh const& mesh, model::Experts const& experts, Whole const&
                   {.length = static_cast<i64>(tokens),
                    .tokens = static_cast<i64>(setup.template real_tokens<Stream>(pass, tokens))},
                   index.rows());
-    return gather(index, setup.order);
+    return gather(index, setup.block.order());
 }
 
 struct Candidate {
@@ -252,12 +252,12 @@ TEST_CASE("DeepSeek-V3's experts, the loss of each sequence and the load are PyT
         auto const setup = setup_on(mesh);
         auto const make = [&](LayerSetup<Exec> const& s) { return LayerOn<Invariant>(s, experts, "moe"); };
         Trial<LayerOn<Invariant>> trial{.mesh = mesh,
-                                        .order = setup.order,
+                                        .order = setup.block.order(),
                                         .layer = make(setup),
                                         .arrays = arrays,
                                         .pass = {.context = mesh.context, .balance_scale = balance}};
         trial.check(1e-12);
-        (void)trial.forward(shard<Tokens>(mesh, arrays.at("x"), setup.order));
+        (void)trial.forward(shard<Tokens>(mesh, arrays.at("x"), setup.block.order()));
         CHECK(trial.auxiliary()[0] == doctest::Approx(arrays.at("sequence_loss").values[0]).epsilon(1e-12));
     }
 }

@@ -125,13 +125,14 @@ TEST_CASE("what a strategy cannot say is refused at its place") {
         }
         return "";
     };
-    CHECK(refused(R"({"dp": 2, "zigzag": true})").empty());
+    CHECK(refused(R"({"dp": 2, "block": {"zigzag": true}})").empty());
     CHECK(refused(R"({"dpp": 2})") == "'dpp': expected another key: did you mean dp?");
     CHECK(refused(R"({"dp": "two"})") == "dp: expected a whole number from 0 to 9007199254740992, not \"two\"");
-    CHECK(refused(R"({"zigzag": 1})") == "zigzag: expected true or false, not 1");
-    CHECK(refused(R"({"context": "rings"})") ==
-          "context: expected one of \"ring\", \"all_gather\", \"double_ring\", \"heads_ring\", \"ring_heads\", not "
-          "\"rings\"");
+    CHECK(refused(R"({"block": {"zigzag": 1}})") == "block.zigzag: expected true or false, not 1");
+    CHECK(
+        refused(R"({"block": {"context": "rings"}})") ==
+        "block.context: expected one of \"ring\", \"all_gather\", \"double_ring\", \"heads_ring\", \"ring_heads\", not "
+        "\"rings\"");
     CHECK(refused(R"({"order": ["dp", "dp", "ep", "cp", "tp"]})") ==
           "order: expected the five axes, each once: [\"dp\",\"pp\",\"ep\",\"cp\",\"tp\"], not "
           "[\"dp\",\"dp\",\"ep\",\"cp\",\"tp\"]");

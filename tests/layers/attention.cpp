@@ -50,8 +50,7 @@ void check_attention(std::string const& file, std::size_t kv_heads, Sight const&
                                              .hidden = 24,
                                              .batch = 2,
                                              .seq = 24,
-                                             .order = order,
-                                             .context_strategy = strategy};
+                                             .block = {.context = strategy, .zigzag = order == Order::zigzag}};
                 PackedTokens<InvariantStream<f64>> const packed(setup, arrays);
                 check_layer(
                     mesh, setup,

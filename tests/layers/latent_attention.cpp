@@ -182,8 +182,7 @@ void check_latent(model::LatentAttention const& part, bool is_packed = false, mo
                                              .hidden = width,
                                              .batch = sequences,
                                              .seq = length,
-                                             .order = order,
-                                             .context_strategy = strategy};
+                                             .block = {.context = strategy, .zigzag = order == Order::zigzag}};
                 PackedTokens<InvariantStream<f64>> const packed(setup, arrays);
                 check_layer(mesh, setup, make, arrays, 1e-11, 0, 0, packed.map());
             }
@@ -211,12 +210,12 @@ TEST_CASE("latent attention, also with YaRN, is PyTorch's on any mesh") {
             for (auto const order : {Order::contiguous, Order::zigzag}) {
                 if (m.cp == 1 && order == Order::zigzag) continue;
                 OnMesh const mesh(m);
-                LayerSetup<Exec> const setup{.context = mesh.context,
-                                             .hidden = width,
-                                             .batch = sequences,
-                                             .seq = length,
-                                             .order = order,
-                                             .context_strategy = ContextStrategy::all_gather};
+                LayerSetup<Exec> const setup{
+                    .context = mesh.context,
+                    .hidden = width,
+                    .batch = sequences,
+                    .seq = length,
+                    .block = {.context = ContextStrategy::all_gather, .zigzag = order == Order::zigzag}};
                 check_layer(mesh, setup, [&](auto const& s) { return Layer(s, part, "self_attn"); }, arrays);
             }
     };

@@ -157,11 +157,8 @@ template <class FeedForward, class Described>
 void check_feed_forward(Arrays const& arrays) {
     for (auto const& m : meshes(fits)) {
         OnMesh const mesh(m);
-        LayerSetup<Exec> const setup{.context = mesh.context,
-                                     .hidden = 8,
-                                     .batch = 4,
-                                     .seq = 12,
-                                     .order = 6 % m.cp == 0 ? Order::zigzag : Order::contiguous};
+        LayerSetup<Exec> const setup{
+            .context = mesh.context, .hidden = 8, .batch = 4, .seq = 12, .block = {.zigzag = 6 % m.cp == 0}};
         check_layer(
             mesh, setup,
             [](LayerSetup<Exec> const& s) {

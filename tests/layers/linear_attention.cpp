@@ -29,8 +29,7 @@ void check_linear_attention(std::string const& file, model::Fading fading, bool 
                                          .hidden = 24,
                                          .batch = 2,
                                          .seq = 24,
-                                         .order = order,
-                                         .context_strategy = strategy};
+                                         .block = {.context = strategy, .zigzag = order == Order::zigzag}};
             for (std::size_t const chunk : {5, 24})
                 check_layer(
                     mesh, setup,

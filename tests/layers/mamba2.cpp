@@ -40,8 +40,7 @@ void check_mamba(std::string const& file, model::Mamba2 part, bool shards_sequen
                                          .hidden = 24,
                                          .batch = 2,
                                          .seq = 24,
-                                         .order = order,
-                                         .context_strategy = strategy};
+                                         .block = {.context = strategy, .zigzag = order == Order::zigzag}};
             PackedTokens<Stream> const packed(setup, arrays);
             for (std::size_t const chunk : {5, 24}) {
                 part.chunk = chunk;

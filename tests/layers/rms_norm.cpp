@@ -20,7 +20,8 @@ Arrays arrays() {
 template <class Stream>
 void check_on(MeshShape const& m, Arrays const& arrays, Order order) {
     OnMesh const mesh(m);
-    LayerSetup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12, .order = order};
+    LayerSetup<Exec> const setup{
+        .context = mesh.context, .hidden = 8, .batch = 4, .seq = 12, .block = {.zigzag = order == Order::zigzag}};
     check_layer(mesh, setup, [](LayerSetup<Exec> const& s) { return RmsNorm::on<Stream, Exec>(s, "norm"); }, arrays);
 }
 

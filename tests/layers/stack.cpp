@@ -102,11 +102,8 @@ void check_blocks(std::vector<MeshShape> const& on) {
         for (auto const& recompute : recomputations()) {
             INFO("recomputes ", model::name(recompute.kind), " ", model::text(recompute.pieces));
             OnMesh const mesh(m);
-            LayerSetup<Exec> const setup{.context = mesh.context,
-                                         .hidden = 8,
-                                         .batch = 4,
-                                         .seq = 12,
-                                         .order = 6 % m.cp == 0 ? Order::zigzag : Order::contiguous};
+            LayerSetup<Exec> const setup{
+                .context = mesh.context, .hidden = 8, .batch = 4, .seq = 12, .block = {.zigzag = 6 % m.cp == 0}};
             if (arrays.empty()) {
                 arrays = {{"x", drawn({4, 12, 8}, "x")}, {"dy", drawn({4, 12, 8}, "dy")}};
                 auto layer = make_blocks<Stream>({}, 2)(setup);
@@ -147,10 +144,12 @@ TEST_CASE("recomputation gives the same bits") {
             typename decltype(layer)::Saved saved;
             Pass<Exec> pass{.context = mesh.context};
             auto& run = runs.emplace_back();
-            run["y"] = gather(layer.forward(pass, shard<Stream>(mesh, drawn({4, 12, 8}, "x"), setup.order), saved),
-                              setup.order);
-            run["dx"] = gather(layer.backward(pass, shard<Stream>(mesh, drawn({4, 12, 8}, "dy"), setup.order), saved),
-                               setup.order);
+            run["y"] =
+                gather(layer.forward(pass, shard<Stream>(mesh, drawn({4, 12, 8}, "x"), setup.block.order()), saved),
+                       setup.block.order());
+            run["dx"] =
+                gather(layer.backward(pass, shard<Stream>(mesh, drawn({4, 12, 8}, "dy"), setup.block.order()), saved),
+                       setup.block.order());
             layer.for_each_parameter([&](auto const& p) { run[p.name()] = reduced_gradient(p); });
             CHECK(pass.is_replay == false);
         }
@@ -166,9 +165,9 @@ TEST_CASE("no blocks change nothing") {
     decltype(none)::Saved saved;
     Pass<Exec> pass{.context = mesh.context};
     Whole const x = drawn({4, 12, 8}, "x");
-    auto const y = none.forward(pass, shard<SequenceStream<f64>>(mesh, x, setup.order), saved);
-    CHECK(distance(y, x, setup.order) == 0);
-    CHECK(distance(none.backward(pass, y, saved), x, setup.order) == 0);
+    auto const y = none.forward(pass, shard<SequenceStream<f64>>(mesh, x, setup.block.order()), saved);
+    CHECK(distance(y, x, setup.block.order()) == 0);
+    CHECK(distance(none.backward(pass, y, saved), x, setup.block.order()) == 0);
 }
 
 TEST_CASE("a part that the registry has no layer for is refused by name") {
@@ -215,7 +214,7 @@ TEST_CASE("each piece keeps less between the passes, and what is recomputed is f
         typename decltype(layer)::Saved saved;
         Pass<Exec> pass{.context = mesh.context};
         auto const before = held.bytes;
-        auto const y = layer.forward(pass, shard<Stream>(mesh, drawn({4, 12, 8}, "x"), setup.order), saved);
+        auto const y = layer.forward(pass, shard<Stream>(mesh, drawn({4, 12, 8}, "x"), setup.block.order()), saved);
         auto const left = held.bytes - before;
         (void)layer.backward(pass, y.template reinterpret_as<dual_t<Stream>>(), saved);
         return left;

@@ -19,10 +19,9 @@ using Embedding = VocabEmbedding::on<Stream, Exec>;
 using Tokens = Layout<i32, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp>>>;
 
 bool fits(MeshShape const& m) { return m.pp == 1 && 4 % (m.dp * m.ep) == 0; }
-Order order_on(MeshShape const& m) { return 6 % m.cp == 0 ? Order::zigzag : Order::contiguous; }
 
 LayerSetup<Exec> setup_on(OnMesh const& mesh) {
-    return {.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12, .order = order_on(mesh.shape)};
+    return {.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12, .block = {.zigzag = 6 % mesh.shape.cp == 0}};
 }
 
 /// A value that is partial over the axes that share out the tokens, as all ranks together have it. Collective.
@@ -38,15 +37,15 @@ Arrays run_head(OnMesh const& mesh, Arrays const& in, double loss_scale) {
     auto const setup = setup_on(mesh);
     Table table(setup, in.at("head").extents[0], "head", false);
     Parameters<f64> const parameters(table, [&](std::string const&) { return in.at("head"); });
-    auto const targets = shard<Tokens>(mesh, in.at("targets"), setup.order);
-    auto const x = shard<Head::input_layout>(mesh, in.at("x"), setup.order);
+    auto const targets = shard<Tokens>(mesh, in.at("targets"), setup.block.order());
+    auto const x = shard<Head::input_layout>(mesh, in.at("x"), setup.block.order());
     Head const head(setup, table);
     Head::Saved saved;
     Pass<Exec> pass{.context = mesh.context, .targets = targets.view(), .loss_scale = loss_scale};
     head.forward(pass, x, saved);
     auto const dx = head.backward_data(pass, saved);
     head.backward_weight(pass, saved);
-    Arrays out{{"loss_sum", {{}, {total(mesh, pass.loss_sum)}}}, {"dx", gather(dx, setup.order)}};
+    Arrays out{{"loss_sum", {{}, {total(mesh, pass.loss_sum)}}}, {"dx", gather(dx, setup.block.order())}};
     table.for_each_parameter([&](auto const& parameter) {
         auto const gradient = reduced_gradient(parameter);
         CHECK_MESSAGE(distance_with_padding(gradient, in.contains("dhead") ? in.at("dhead") : gradient) < 1e-12,
@@ -60,8 +59,8 @@ Arrays run_head(OnMesh const& mesh, Arrays const& in, double loss_scale) {
             return loss_scale * total(mesh, again.loss_sum);
         };
         check_differences(
-            "x", gather(x, setup.order), gather(dx, setup.order), [&](Whole const& at) { fill(x, at, setup.order); },
-            loss);
+            "x", gather(x, setup.block.order()), gather(dx, setup.block.order()),
+            [&](Whole const& at) { fill(x, at, setup.block.order()); }, loss);
         saved = {};
     });
     return out;
@@ -79,15 +78,15 @@ TEST_CASE("the embedding is PyTorch's on any mesh, with a vocabulary of 37 that 
         auto const setup = setup_on(mesh);
         Table table(setup, 37, "table", false);
         Parameters<f64> const parameters(table, [&](std::string const&) { return expected.at("table"); });
-        auto const tokens = shard<Tokens>(mesh, expected.at("tokens"), setup.order);
+        auto const tokens = shard<Tokens>(mesh, expected.at("tokens"), setup.block.order());
         bool const pads = ++number % 2 == 0;
         Embedding const embedding(setup, table, pads ? std::optional(padding) : std::nullopt);
         Embedding::Saved saved;
         Pass<Exec> pass{.context = mesh.context, .tokens = tokens.view()};
         for (int round = 0; round < 2; ++round) {
-            CHECK(distance(embedding.forward(pass, saved), expected.at("y"), setup.order) == 0);
-            embedding.backward_data(pass, shard<dual_t<Embedding::output_layout>>(mesh, expected.at("dy"), setup.order),
-                                    saved);
+            CHECK(distance(embedding.forward(pass, saved), expected.at("y"), setup.block.order()) == 0);
+            embedding.backward_data(
+                pass, shard<dual_t<Embedding::output_layout>>(mesh, expected.at("dy"), setup.block.order()), saved);
             embedding.backward_weight(pass, saved);
         }
         table.for_each_parameter([&](auto const& parameter) {

@@ -71,9 +71,9 @@ TEST_CASE("a field of a strategy has a flag of its own, or is said together with
                                             "experts",
                                             "batch",
                                             "pairs",
-                                            "context",
-                                            "inner_cp",
-                                            "zigzag",
+                                            "block.context",
+                                            "block.inner_cp",
+                                            "block.zigzag",
                                             "stage_layers",
                                             "balances_stages",
                                             "optimizer", // a variant, whose numbers have flags
@@ -96,7 +96,7 @@ TEST_CASE("flags of a strategy are those of the fields that differ") {
     auto const all = [](auto const&) { return true; };
     CHECK(report::flags_text(strategy, {}, all).empty());
     strategy.sharding = {.stage = 3, .keeps_parameters = true, .releases_gradients = true};
-    strategy.attention_output = model::AttentionOutput::all_to_all;
+    strategy.block.attention_output = model::AttentionOutput::all_to_all;
     strategy.local.outer_learning_rate = 0.7;
     CHECK(report::flags_text(strategy, {}, all) ==
           " --zero 3 --zero-keep on --gradient-release --attention-output all-to-all --outer-lr 0.7");

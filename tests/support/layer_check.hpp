@@ -166,7 +166,7 @@ void check_layer(OnMesh const& mesh, LayerSetup<Exec> const& setup, Make&& make,
     using Layer = std::remove_cvref_t<decltype(make(setup))>;
     Trial<Layer> trial{
         .mesh = mesh,
-        .order = {setup.order, setup.context_strategy},
+        .order = {setup.block.order(), setup.block.context},
         .layer = make(setup),
         .arrays = arrays,
         .pass = {.context = mesh.context, .balance_scale = balance_scale, .z_scale = z_scale, .map = map}};
@@ -181,8 +181,12 @@ Arrays on_one_rank(LayerSetup<Exec> const& setup, Make&& make, Arrays const& arr
     return on_first_rank([&] {
         using Layer = std::remove_cvref_t<decltype(make(setup))>;
         Alone const alone;
-        LayerSetup<Exec> const own{alone.context, setup.hidden, setup.norm_epsilon,    setup.batch,
-                                   setup.seq,     setup.order,  setup.context_strategy};
+        LayerSetup<Exec> const own{.context = alone.context,
+                                   .hidden = setup.hidden,
+                                   .norm_epsilon = setup.norm_epsilon,
+                                   .batch = setup.batch,
+                                   .seq = setup.seq,
+                                   .block = {.context = setup.block.context, .zigzag = setup.block.zigzag}};
         Trial<Layer> trial{
             .mesh = alone,
             .order = Order::contiguous,

@@ -134,8 +134,8 @@ TEST_CASE("ZeRO, recomputation, buckets, gathered keys") {
     run.strategy.recompute = {.kind = model::Recomputation::Kind::full};
     compare({.cp = n}, run);
     compare({.tp = n}, run, {.sequence_parallel = true});
-    run.strategy.context = ContextStrategy::all_gather;
-    run.strategy.zigzag = true;
+    run.strategy.block.context = ContextStrategy::all_gather;
+    run.strategy.block.zigzag = true;
     compare({.cp = n}, run);
 }
 

@@ -64,7 +64,11 @@ struct ModelRun {
 
     ModelRun(OnMesh const& on, model::Model const& described, Order dealt, model::Recomputation const& recompute)
         : mesh(on), order(dealt), schedule(pipeline::generate("1f1b", {.ranks = on.shape.pp, .micro_batches = 1})),
-          setup{.context = on.context, .hidden = described.hidden, .batch = sequences, .seq = length, .order = dealt},
+          setup{.context = on.context,
+                .hidden = described.hidden,
+                .batch = sequences,
+                .seq = length,
+                .block = {.zigzag = dealt == Order::zigzag}},
           predictors(described.predictors.size()),
           model(setup, Stream::value, described, train::decoder_layers<f64, Exec>(),
                 train::stages_of(schedule, on.communicators.coordinate("pp"), train::even_layers(2, on.shape.pp), 2),

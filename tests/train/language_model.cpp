@@ -74,8 +74,7 @@ void check_model(Arrays const& arrays, MeshShape const& m, Variant const& how) {
                                  .hidden = described.hidden,
                                  .batch = sequences,
                                  .seq = length,
-                                 .order = how.order,
-                                 .context_strategy = how.strategy};
+                                 .block = {.context = how.strategy, .zigzag = how.order == Order::zigzag}};
     using Model = train::LanguageModel<f64, Exec>;
     auto const schedule = pipeline::generate(how.gpipe ? "gpipe" : "1f1b", {.ranks = m.pp, .micro_batches = 1});
     Model model(setup, Stream::value, described, train::decoder_layers<f64, Exec>(),

@@ -138,8 +138,8 @@ train::RunSettings run_with_experts(std::int64_t seq) {
 
 Run alone(train::RunSettings const& settings) {
     auto plain = settings;
-    plain.strategy.zigzag = false;
-    plain.strategy.context = ContextStrategy::ring;
+    plain.strategy.block.zigzag = false;
+    plain.strategy.block.context = ContextStrategy::ring;
     auto run = train_on<InvariantStream<f64>>(Alone(), plain, {});
     CHECK(run.padding == 0);
     return run;
@@ -148,7 +148,8 @@ Run alone(train::RunSettings const& settings) {
 /// The run on a mesh, with and without sequence parallelism, is that of one rank.
 void same_on(MeshShape const& m, train::RunSettings const& settings, Run const& expected, Way const& way = {}) {
     INFO(m.text(), " seq ", settings.strategy.seq, " ", way.schedule, " ",
-         settings.strategy.zigzag ? "zigzag" : "contiguous", " by ", std::string(name(settings.strategy.context)));
+         settings.strategy.block.zigzag ? "zigzag" : "contiguous", " by ",
+         std::string(name(settings.strategy.block.context)));
     OnMesh const mesh(m, OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads), way.inner_cp));
     same(train_on<InvariantStream<f64>>(mesh, settings, way), expected);
     if (m.tp > 1) same(train_on<SequenceStream<f64>>(mesh, settings, way), expected);
@@ -163,7 +164,7 @@ void same_on_every_mesh(train::RunSettings settings) {
     for (auto const& m : meshes([&](MeshShape const& m) {
              return batch % (m.dp * m.ep) == 0 && m.pp <= 2 && 4 % m.tp == 0 && experts % m.ep == 0;
          })) {
-        settings.strategy.zigzag = (zigzag = !zigzag);
+        settings.strategy.block.zigzag = (zigzag = !zigzag);
         settings.strategy.sharding.stage = (settings.strategy.sharding.stage + 1) % 4;
         if (zigzag) settings.strategy.recompute = {.kind = model::Recomputation::Kind::full};
         same_on(m, settings, expected);
@@ -174,7 +175,7 @@ void same_on_every_mesh(train::RunSettings settings) {
 void same_over_cp(train::RunSettings settings, Way const& way = {}) {
     auto const expected = alone(settings);
     for (auto const order : {Order::contiguous, Order::zigzag}) {
-        settings.strategy.zigzag = order == Order::zigzag;
+        settings.strategy.block.zigzag = order == Order::zigzag;
         same_on({.cp = world_size()}, settings, expected, way);
         if (world_size() % 2 == 0 && world_size() > 2)
             same_on({.cp = world_size() / 2, .tp = 2}, settings, expected, way);
@@ -224,10 +225,10 @@ TEST_CASE("every strategy of attention over cp") {
     int const inner = world_size() % 2 == 0 ? 2 : world_size();
     for (auto const strategy : {ContextStrategy::all_gather, ContextStrategy::double_ring, ContextStrategy::heads_ring,
                                 ContextStrategy::ring_heads}) {
-        run.strategy.context = strategy;
+        run.strategy.block.context = strategy;
         auto const expected = alone(run);
         for (auto const order : {Order::contiguous, Order::zigzag}) {
-            run.strategy.zigzag = order == Order::zigzag;
+            run.strategy.block.zigzag = order == Order::zigzag;
             same_on({.cp = world_size()}, run, expected, {.inner_cp = inner});
         }
     }
@@ -315,7 +316,7 @@ TEST_CASE("slices of a sequence, of which the last ones may be padding") {
             auto run = has_experts ? run_with_experts(seq) : small_run(seq);
             auto const expected = alone(run);
             for (auto const order : {Order::contiguous, Order::zigzag}) {
-                run.strategy.zigzag = order == Order::zigzag;
+                run.strategy.block.zigzag = order == Order::zigzag;
                 Way const way{.schedule = "terapipe", .slices = 3};
                 if (n <= 2) same_on({.pp = n}, run, expected, way);
                 if (n > 1 && n <= 3) same_on({.cp = n}, run, expected, way);

@@ -196,15 +196,15 @@ TEST_CASE("cp shares out the sequence; keys and values travel") {
     same_weights(ring);
     shared_tokens(ring);
     if (n > 1) {
-        run.strategy.zigzag = true;
+        run.strategy.block.zigzag = true;
         auto const zigzag = count<Invariant>({.cp = n}, run);
         // 4 m 6 (n-1) KV/n: K and V forward, again backward, their gradients home; f (4 P + 40)
         sent(zigzag, {0, 0, 0, literal(558248, 837372), 0});
         same_weights(zigzag);
         shared_tokens(zigzag);
-        run.strategy.zigzag = false;
+        run.strategy.block.zigzag = false;
     }
-    run.strategy.context = ContextStrategy::all_gather;
+    run.strategy.block.context = ContextStrategy::all_gather;
     auto const gathered = count<Invariant>({.cp = world_size()}, run);
     sent(gathered, {0, 0, 0, literal(558248, 837372), 0}); // 4 m 6 (n-1) KV/n; f (4 P + 40)
     same_weights(gathered);

@@ -24,7 +24,7 @@ template <class Stream>
 void compare(MeshShape const& m, train::RunSettings const& settings, bool sequence_parallel) {
     auto const model = train::planned_model(settings.model);
     auto c = support::on_mesh(m, settings.strategy);
-    c.sequence_parallel = sequence_parallel;
+    c.block.sequence_parallel = sequence_parallel;
     c.element = planner::Element::f32;
     planner::Account const planned(model, c);
 
@@ -32,13 +32,13 @@ void compare(MeshShape const& m, train::RunSettings const& settings, bool sequen
     auto const mesh = OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads));
     comm::Communicators communicators(mesh, m.ranks() - 1, mesh.size());
     Context<Exec> const context(communicators);
-    LayerSetup<Exec> const setup{context,
-                                 settings.model.hidden,
-                                 settings.model.norm_epsilon,
-                                 static_cast<std::size_t>(settings.strategy.batch / settings.strategy.micro_batches),
-                                 static_cast<std::size_t>(settings.strategy.seq),
-                                 settings.strategy.zigzag ? Order::zigzag : Order::contiguous,
-                                 settings.strategy.context};
+    LayerSetup<Exec> const setup{
+        .context = context,
+        .hidden = settings.model.hidden,
+        .norm_epsilon = settings.model.norm_epsilon,
+        .batch = static_cast<std::size_t>(settings.strategy.batch / settings.strategy.micro_batches),
+        .seq = static_cast<std::size_t>(settings.strategy.seq),
+        .block = settings.strategy.block};
     auto const registry = train::decoder_layers<f32, Exec>();
     for (std::size_t part = 0; part < model.kinds() + 2; ++part) { // embedding, a block of each kind, head
         bool const is_first = part == 0, is_last = part == model.kinds() + 1, is_block = !is_first && !is_last;
@@ -63,7 +63,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, bool sequen
         }
         CHECK(products == planned_products);
         // Of several pieces of a sequence in one order the last rank sees the most, and the planner's rank the least.
-        if (m.cp == 1 || settings.strategy.zigzag)
+        if (m.cp == 1 || settings.strategy.block.zigzag)
             CHECK(attention == doctest::Approx(planned_attention).epsilon(1e-12));
         for (auto const axis : pentad::view_axes)
             CHECK_MESSAGE(expected.sent[axis] == doctest::Approx(sent[axis]).epsilon(1e-12), axis);
@@ -85,7 +85,7 @@ train::RunSettings dense() {
 
 TEST_CASE("a part that was run dry for two ranks along dp is that of any number") {
     auto run = dense();
-    run.strategy.zigzag = true;
+    run.strategy.block.zigzag = true;
     auto routed = run;
     change(routed, [](auto& sizes) { sizes.experts = 8, sizes.top_k = 2, sizes.moe_every = 2; });
     for (auto const& m : {MeshShape{}, MeshShape{.dp = 4}, MeshShape{.tp = 4}, MeshShape{.tp = 8}, MeshShape{.cp = 4},

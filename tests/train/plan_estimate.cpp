@@ -52,11 +52,11 @@ Strategy configuration(Table const& table, PublishedRow const& row, bool as_publ
     c.seq = 4096;
     c.batch = 1024;
     c.use_micro_batch(1);
-    c.zigzag = true;
+    c.block.zigzag = true;
     c.sharding.stage = 1;
     if (!as_published || !has_attention(table)) return c;
-    c.context = ContextStrategy::all_gather;
-    c.zigzag = false;
+    c.block.context = ContextStrategy::all_gather;
+    c.block.zigzag = false;
     return c;
 }
 
@@ -364,7 +364,7 @@ TEST_CASE("what cannot run is refused with the numbers") {
     CHECK(refused({.tp = 3}) == "heads = 32 is not divisible by tp = 3");
     CHECK(refused({.ep = 2}).empty()); // shares out the batch, as dp does
     CHECK(refused({.dp = 3}) == "batch = 64 is not divisible by dp x micro-batches = 3 x 1 = 3");
-    CHECK(refused({.cp = 3, .inner_cp = 2}) == "inner_cp = 2 does not divide cp = 3");
+    CHECK(refused({.cp = 3, .block = {.inner_cp = 2}}) == "block.inner_cp = 2 does not divide cp = 3");
     CHECK(refused({.cp = 3}).empty()); // sequences are padded
     CHECK(refused({.dp = 0}) == "dp = 0 is less than 1");
     CHECK(refused({.dp = 2, .sharding = {.stage = 1, .ranks = 4}}) == "sharding.ranks = 4 does not divide dp = 2");

@@ -139,7 +139,7 @@ TEST_CASE("what is planned over the parts of ep is the closed form") {
             }
     auto const model = train::planned_model(described);
     for (std::int64_t const nodes : {1, 2, 4, 8}) {
-        Strategy c{.dp = 2, .ep = 8, .cp = 2, .batch = 64, .micro_batches = 2, .seq = 4096, .zigzag = true};
+        Strategy c{.dp = 2, .ep = 8, .cp = 2, .batch = 64, .micro_batches = 2, .seq = 4096, .block = {.zigzag = true}};
         Account const account(model, c, 1, nodes);
         DispatchSizes const of{
             .tokens = 8 * 2 * 4096 / 2, .hidden = 7168, .top_k = 8, .ranks = 8, .experts = 256, .nodes = nodes};
@@ -189,7 +189,7 @@ TEST_CASE("the orders that are searched have the times and bytes of all orders")
                         {.count = 256, .top_k = 8, .width = 2048}));
     // In the last mesh both axes span nodes, whichever joins neighbours.
     for (auto const& extents : {std::array{2, 1, 8, 1, 2}, std::array{2, 2, 4, 2, 1}, std::array{1, 1, 16, 16, 1}}) {
-        Strategy c{.batch = 64, .seq = 4096, .zigzag = true};
+        Strategy c{.batch = 64, .seq = 4096, .block = {.zigzag = true}};
         c.dp = extents[0], c.pp = extents[1], c.ep = extents[2], c.cp = extents[3], c.tp = extents[4];
         c.use_micro_batch(1);
         auto const machine = with_devices(find_hardware("h800"), c.devices());

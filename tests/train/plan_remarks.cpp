@@ -20,9 +20,9 @@ Strategy plan(std::int64_t dp, std::int64_t pp, std::int64_t ep, std::int64_t cp
     c.seq = 4096;
     c.batch = 256;
     c.use_micro_batch(1);
-    c.zigzag = true;
+    c.block.zigzag = true;
     c.sharding.stage = 1;
-    c.sequence_parallel = tp > 1;
+    c.block.sequence_parallel = tp > 1;
     return c;
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("the nodes of a group are those of its ranks, whatever lies between th
     CHECK(find(list, "ep = 4 divides the experts, 2 of 8 on each rank, and stays within a node").follows);
     // Groups of six: the second one begins on one node and ends on the next.
     c = plan(4, 1, 1, 1, 6);
-    c.sequence_parallel = false;
+    c.block.sequence_parallel = false;
     c.seq = 2048; // as many as it has positions
     auto const uneven = find(remarks_on("gpt-3-175b", c), "tp = 6 spans 2 nodes");
     CHECK(has(uneven, "at 36.3 GiB/s"));
@@ -154,7 +154,7 @@ TEST_CASE("micro-batches and layers are weighed against the stages") {
 
 TEST_CASE("what saves memory for nothing is asked for, and what costs time is questioned") {
     auto c = plan(4, 1, 1, 1, 8);
-    c.sequence_parallel = false;
+    c.block.sequence_parallel = false;
     CHECK(!find(remarks_on("llama-3-8b", c), "without sequence parallelism").follows);
     c.recompute = {.kind = model::Recomputation::Kind::full};
     auto const needless = find(remarks_on("llama-3-8b", c), "full recomputation leaves");

@@ -81,7 +81,7 @@ TEST_CASE("the settings of a plan are flags, and an unusual order is one of them
     c.order = {"tp", "dp", "pp", "ep", "cp"};
     c.schedule = "zb-v";
     c.chunks = 2;
-    c.sequence_parallel = true;
+    c.block.sequence_parallel = true;
     CHECK(report::settings_text(c) ==
           "--micro-batch 1 --zero 1 --zero-ranks 4 --schedule zb-v --chunks 2 --sequence-parallel on");
 }

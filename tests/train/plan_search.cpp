@@ -101,15 +101,15 @@ void check_sums(Model const& model, Strategy const& c, std::int64_t nodes) {
 /// Without the search over the order of a sequence and the output of attention.
 auto const of_one_stream = [] {
     auto open = searched_fields;
-    open.remove(&Strategy::zigzag);
-    open.remove(&Strategy::attention_output);
+    open.remove(&model::BlockStrategy::zigzag);
+    open.remove(&model::BlockStrategy::attention_output);
     return open;
 }();
 
 TEST_CASE("dense, on one node") {
     compare({.model = train::planned_preset("llama-2-7b"),
              .hardware = find_hardware("ascend-910b"),
-             .given = {.batch = 64, .seq = 4096, .zigzag = true},
+             .given = {.batch = 64, .seq = 4096, .block = {.zigzag = true}},
              .open = of_one_stream,
              .most_micro_batch = 2});
 }
@@ -128,8 +128,8 @@ TEST_CASE("with every order of a sequence and output of attention, over two node
     for (bool const zigzag : {true, false})
         for (auto const output : {model::AttentionOutput::reduce_scatter, model::AttentionOutput::all_to_all}) {
             auto asked = request;
-            asked.keep(&Strategy::zigzag, zigzag);
-            asked.keep(&Strategy::attention_output, output);
+            asked.keep(&model::BlockStrategy::zigzag, zigzag);
+            asked.keep(&model::BlockStrategy::attention_output, output);
             auto const found = search(asked, 1);
             REQUIRE(found.best.size() == 1);
             least = std::min(least, found.best.front().estimate.step_s);
@@ -142,7 +142,7 @@ TEST_CASE("DeepSeek-V3 in small, over four nodes and little memory") {
     machine.memory_bytes = 40e9;
     compare({.model = small_deepseek(),
              .hardware = machine,
-             .given = {.batch = 64, .seq = 4096, .zigzag = true},
+             .given = {.batch = 64, .seq = 4096, .block = {.zigzag = true}},
              .open = of_one_stream,
              .schedules = {"1f1b", "zb-h1"},
              .most_micro_batch = 1});
@@ -164,11 +164,11 @@ TEST_CASE("how attention goes over cp adds as much on every mesh of experts") {
                                              .order = {"pp", "dp", "ep", "cp", "tp"},
                                              .experts = experts,
                                              .seq = 1000,
-                                             .sequence_parallel = sequence_parallel,
-                                             .context = split.strategy,
-                                             .inner_cp = split.inner,
-                                             .zigzag = zigzag,
-                                             .attention_output = output};
+                                             .block = {.sequence_parallel = sequence_parallel,
+                                                       .context = split.strategy,
+                                                       .inner_cp = split.inner,
+                                                       .zigzag = zigzag,
+                                                       .attention_output = output}};
                             REQUIRE(model.has_sums(c));
                             REQUIRE(model.why_not(c).empty());
                             check_sums(model, c, nodes);
@@ -227,7 +227,7 @@ TEST_CASE("the last bits of sums, which differ between compilers and processors,
 TEST_CASE("what is given is kept") {
     Request request{.model = train::planned_preset("llama-3-8b"),
                     .hardware = with_devices(find_hardware("h100"), 16),
-                    .given = {.batch = 64, .seq = 8192, .zigzag = true},
+                    .given = {.batch = 64, .seq = 8192, .block = {.zigzag = true}},
                     .open = of_one_stream};
     request.keep(&Strategy::tp, 4);
     request.keep(&ZeroSharding::stage, 2);
@@ -247,7 +247,7 @@ TEST_CASE("what is given is kept") {
 TEST_CASE("of the ways of attention over cp the fastest is found, as if each had been asked for") {
     Request request{.model = train::planned_preset("llama-3-8b"),
                     .hardware = with_devices(find_hardware("h100"), 32),
-                    .given = {.batch = 8, .seq = 65536, .zigzag = true},
+                    .given = {.batch = 8, .seq = 65536, .block = {.zigzag = true}},
                     .open = of_one_stream};
     request.keep(&Strategy::cp, 16);
     request.wants_front = false;
@@ -263,7 +263,7 @@ TEST_CASE("of the ways of attention over cp the fastest is found, as if each had
         auto const found = search(request, 1);
         REQUIRE(found.best.size() == 1);
         auto const& c = found.best.front().strategy;
-        CHECK(model::ContextSplit{c.context, c.inner_cp} == choice.on(16));
+        CHECK(model::ContextSplit{c.block.context, c.block.inner_cp} == choice.on(16));
         seconds.push_back(found.best.front().estimate.step_s);
     }
     CHECK(*std::max_element(seconds.begin(), seconds.end()) > *std::min_element(seconds.begin(), seconds.end()));
@@ -271,7 +271,7 @@ TEST_CASE("of the ways of attention over cp the fastest is found, as if each had
     CHECK(search(request, 1).best.front().estimate.step_s <= *std::min_element(seconds.begin(), seconds.end()));
     // What nodes decide.
     request.context = {.kind = Kind::double_ring};
-    for (auto const& candidate : search(request, 5).best) CHECK(candidate.strategy.inner_cp > 1);
+    for (auto const& candidate : search(request, 5).best) CHECK(candidate.strategy.block.inner_cp > 1);
     // Of 32 heads a rank of tp has 8.
     request.context = {.kind = Kind::ulysses};
     request.keep(&Strategy::tp, 2);
@@ -287,7 +287,7 @@ TEST_CASE("of the ways of attention over cp the fastest is found, as if each had
 TEST_CASE("gathered parameters that are kept, and gradients that are accumulated, are weighed") {
     Request request{.model = train::planned_preset("llama-3-8b"),
                     .hardware = with_devices(find_hardware("h100"), 16),
-                    .given = {.batch = 256, .seq = 4096, .zigzag = true},
+                    .given = {.batch = 256, .seq = 4096, .block = {.zigzag = true}},
                     .open = of_one_stream};
     for (auto const axis : {&Strategy::tp, &Strategy::pp, &Strategy::cp}) request.keep(axis, 1);
     request.most_micro_batch = 1;
@@ -327,7 +327,7 @@ TEST_CASE("gathered parameters that are kept, and gradients that are accumulated
 TEST_CASE("where memory is short, automatic recomputation is found, and takes less time than what is tried beside it") {
     Request request{.model = train::planned_preset("llama-2-7b"),
                     .hardware = find_hardware("ascend-910b"),
-                    .given = {.batch = 64, .seq = 4096, .zigzag = true},
+                    .given = {.batch = 64, .seq = 4096, .block = {.zigzag = true}},
                     .open = of_one_stream};
     request.hardware.memory_bytes = 26e9;
     using Kind = model::Recomputation::Kind;
@@ -352,7 +352,7 @@ TEST_CASE("where memory is short, automatic recomputation is found, and takes le
 TEST_CASE("near misses are faster than the best, and lack memory") {
     Request const request{.model = train::planned_preset("llama-2-7b"),
                           .hardware = find_hardware("ascend-910b"),
-                          .given = {.batch = 1024, .seq = 4096, .zigzag = true},
+                          .given = {.batch = 1024, .seq = 4096, .block = {.zigzag = true}},
                           .open = of_one_stream};
     auto const found = search(request, 5);
     REQUIRE_FALSE(found.near_misses.empty());

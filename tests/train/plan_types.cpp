@@ -38,11 +38,11 @@ Strategy plain() {
     c.seq = 4096;
     c.batch = 64;
     c.micro_batches = 8;
-    c.zigzag = true;
+    c.block.zigzag = true;
     c.sharding.stage = 1;
     c.schedule = "zb-v";
     c.recompute = {.kind = model::Recomputation::Kind::full};
-    c.sequence_parallel = true;
+    c.block.sequence_parallel = true;
     return c;
 }
 
@@ -86,7 +86,7 @@ TEST_CASE("no field of a plan is left out of its types, and none that has a flag
     base.dp = 4, base.pp = 2, base.cp = 4, base.tp = 4;
     base.seq = 4096, base.batch = 64;
     base.use_micro_batch(1);
-    base.zigzag = true;
+    base.block.zigzag = true;
     base.sharding.stage = 2;
     base.schedule = "dualpipe";
     struct Change {
@@ -134,13 +134,13 @@ TEST_CASE("no field of a plan is left out of its types, and none that has a flag
         {true, true, [](C& c) { c.recompute.kind = Kind::selective; }},
         {true, true, [](C& c) { c.recompute = {.kind = Kind::full, .every = 2}; }},
         {true, true, [](C& c) { c.recompute = {.kind = Kind::selective, .pieces = {model::Piece::norms}}; }},
-        {true, true, [](C& c) { c.tensor_kind = model::TensorKind::two_d; }},
-        {true, true, [](C& c) { c.sequence_parallel = true; }},
-        {true, true, [](C& c) { c.context = ContextStrategy::all_gather; }},
-        {true, true, [](C& c) { c.context = ContextStrategy::double_ring, c.inner_cp = 2; }},
-        {true, true, [](C& c) { c.attention_output = model::AttentionOutput::all_to_all; }},
-        {true, true, [](C& c) { c.zigzag = false; }},
-        {true, false, [](C& c) { c.row_parts = 2; }},
+        {true, true, [](C& c) { c.block.tensor_kind = model::TensorKind::two_d; }},
+        {true, true, [](C& c) { c.block.sequence_parallel = true; }},
+        {true, true, [](C& c) { c.block.context = ContextStrategy::all_gather; }},
+        {true, true, [](C& c) { c.block.context = ContextStrategy::double_ring, c.block.inner_cp = 2; }},
+        {true, true, [](C& c) { c.block.attention_output = model::AttentionOutput::all_to_all; }},
+        {true, true, [](C& c) { c.block.zigzag = false; }},
+        {true, false, [](C& c) { c.block.row_parts = 2; }},
         {true, true, [](C& c) { c.element = planner::Element::f32; }},
         {true, true, [](C& c) { c.fp8_products = true; }}};
     std::set<std::string> codes{code_of(model, base)}, flags{report::settings_text(base)};

@@ -134,9 +134,9 @@ void compare(MeshShape const& m, train::RunSettings const& settings, Case const&
     if (dispatches) model.sent = sent_rows(mesh, settings, nodes > 1);
     c.schedule = how.schedule;
     c.chunks = how.chunks;
-    c.inner_cp = how.inner_cp;
-    c.tensor_kind = how.tensor_kind;
-    c.sequence_parallel = how.sequence_parallel;
+    c.block.inner_cp = how.inner_cp;
+    c.block.tensor_kind = how.tensor_kind;
+    c.block.sequence_parallel = how.sequence_parallel;
     c.element = how.element;
     planner::Hardware machine{.devices = m.ranks(),
                               .devices_per_node = ranks_per_node(),
@@ -224,8 +224,8 @@ TEST_CASE("ZeRO, recomputation, buckets") {
     run.strategy.recompute = {.kind = model::Recomputation::Kind::full};
     compare({.cp = n}, run);
     compare({.tp = n}, run, {.sequence_parallel = true});
-    run.strategy.context = ContextStrategy::all_gather;
-    run.strategy.zigzag = true;
+    run.strategy.block.context = ContextStrategy::all_gather;
+    run.strategy.block.zigzag = true;
     compare({.cp = n}, run);
     run.strategy.recompute = {.kind = model::Recomputation::Kind::selective};
     compare({.tp = n}, run);
@@ -240,7 +240,7 @@ TEST_CASE("sequences that the mesh does not divide: what is sent and held is tha
     run.strategy.seq = 61;
     compare({.cp = n}, run);
     compare({.tp = n}, run, {.sequence_parallel = true});
-    run.strategy.zigzag = true;
+    run.strategy.block.zigzag = true;
     compare({.cp = n}, run);
     run.strategy.recompute = {.kind = model::Recomputation::Kind::full};
     if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true});
@@ -256,13 +256,13 @@ TEST_CASE("strategies of attention") {
     change(run, [](auto& sizes) { sizes.kv_heads = 2; });
     for (auto const strategy :
          {ContextStrategy::double_ring, ContextStrategy::heads_ring, ContextStrategy::ring_heads}) {
-        run.strategy.context = strategy;
-        run.strategy.zigzag = true;
+        run.strategy.block.context = strategy;
+        run.strategy.block.zigzag = true;
         compare({.cp = n}, run, {.inner_cp = 2});
-        run.strategy.zigzag = false;
+        run.strategy.block.zigzag = false;
         if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true, .inner_cp = 2});
     }
-    run.strategy.context = ContextStrategy::heads_ring;
+    run.strategy.block.context = ContextStrategy::heads_ring;
     compare({.cp = n}, run, {.inner_cp = n});
 }
 
@@ -270,7 +270,7 @@ TEST_CASE("heads that are exchanged for sequence behind attention") {
     int const n = world_size();
     if (n > 4) return;
     auto run = dense();
-    run.strategy.attention_output = model::AttentionOutput::all_to_all;
+    run.strategy.block.attention_output = model::AttentionOutput::all_to_all;
     compare({.tp = n}, run);
     compare({.tp = n}, run, {.sequence_parallel = true});
     run.strategy.recompute = {.kind = model::Recomputation::Kind::selective, .pieces = {model::Piece::attention}};
@@ -317,15 +317,15 @@ TEST_CASE("windows, and recurrent layers among attention") {
             decoder, model::mixers_of(pattern).value(),
             {.heads = 16, .head_dim = 16, .state = 32, .groups = groups, .norm_groups = groups, .chunk = 32},
             {.heads = 8, .head_dim = 16, .chunk = 32});
-        run.strategy.zigzag = false;
+        run.strategy.block.zigzag = false;
         run.strategy.recompute = {};
         for (auto const strategy : {ContextStrategy::ring, ContextStrategy::all_gather}) {
-            run.strategy.context = strategy;
+            run.strategy.block.context = strategy;
             compare({.cp = n}, run);
         }
-        run.strategy.context = ContextStrategy::ring;
+        run.strategy.block.context = ContextStrategy::ring;
         compare({.tp = n}, run, {.sequence_parallel = true});
-        run.strategy.zigzag = true;
+        run.strategy.block.zigzag = true;
         run.strategy.recompute = {.kind = model::Recomputation::Kind::selective};
         compare({.cp = n}, run);
         if (n == 4) compare({.pp = 2, .tp = 2}, run);
@@ -350,7 +350,7 @@ TEST_CASE("sinks are parameters, and are planned as they run; caps and ALiBi tak
         run.strategy.recompute = {.kind = model::Recomputation::Kind::selective, .pieces = {model::Piece::attention}};
         compare({.cp = n}, run);
         if (n == 1) continue;
-        run.strategy.context = ContextStrategy::heads_ring;
+        run.strategy.block.context = ContextStrategy::heads_ring;
         compare({.cp = n}, run, {.inner_cp = n});
         compare({.pp = 2, .cp = n / 2}, run);
     }
@@ -370,7 +370,7 @@ TEST_CASE("latent attention, whose latent vectors travel over cp") {
                                   .pieces = {model::Piece::inputs, model::Piece::norms, model::Piece::attention}};
         compare({.tp = n}, run, {.sequence_parallel = true});
         run.strategy.sharding.stage = 3;
-        run.strategy.zigzag = true;
+        run.strategy.block.zigzag = true;
         compare({.cp = n}, run);
         if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true});
         if (n > 1) compare({.pp = 2, .cp = n / 2}, run);

@@ -100,7 +100,7 @@ train::RunSettings larger() {
 Strategy strategy_on(MeshShape const& m, train::RunSettings const& settings, bool sequence_parallel,
                      std::string const& schedule = "1f1b", int chunks = 1) {
     auto c = support::on_mesh(m, settings.strategy);
-    c.sequence_parallel = sequence_parallel;
+    c.block.sequence_parallel = sequence_parallel;
     c.element = planner::Element::f32;
     c.schedule = schedule;
     c.chunks = chunks;

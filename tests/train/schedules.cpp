@@ -92,8 +92,8 @@ void same_as_alone(train::RunSettings settings, Variant const& how, pipeline::Sc
     OnMesh const mesh(m,
                       train::for_schedule(OnMesh::mesh(m, static_cast<int>(sizes(settings.model).kv_heads)), schedule));
     settings.strategy.sharding.stage = how.zero_stage;
-    settings.strategy.zigzag = how.order == Order::zigzag;
-    settings.strategy.context = how.strategy;
+    settings.strategy.block.zigzag = how.order == Order::zigzag;
+    settings.strategy.block.context = how.strategy;
     settings.strategy.stage_layers = uneven_layers(sizes(settings.model).layers, schedule.stages());
     Training<S> training(mesh, settings, std::move(schedule));
     check_outcome(settings, training, expected);

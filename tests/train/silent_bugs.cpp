@@ -69,7 +69,7 @@ Steps same_on_every_mesh(train::RunSettings settings, std::string const& text) {
     }
     for (auto const& m : all) {
         INFO(m.text());
-        settings.strategy.zigzag = (zigzag = !zigzag);
+        settings.strategy.block.zigzag = (zigzag = !zigzag);
         if (zigzag) settings.strategy.recompute = {.kind = model::Recomputation::Kind::full};
         settings.strategy.sharding.stage = 0;
         OnMesh const mesh(m, sizes(settings.model).kv_heads);

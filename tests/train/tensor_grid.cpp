@@ -86,7 +86,7 @@ TEST_CASE("what a grid does not do is refused, not done wrong") {
         CHECK(refusal([](auto& run) { run.packing = Packing{.last = 10}; }) ==
               "tensor parallelism on a grid does not pack documents: use one dimension");
         CHECK(refusal([](auto& run) {
-                  run.strategy.attention_output = model::AttentionOutput::all_to_all;
+                  run.strategy.block.attention_output = model::AttentionOutput::all_to_all;
               }).ends_with("d does not exchange heads for sequence behind attention: use one dimension"));
         CHECK(refusal([](auto& run) {
                   change(run, [](auto& sizes) { sizes.experts = 4; });

@@ -82,7 +82,7 @@ class Carry {
     explicit Carry(Carrying carrying) : carrying_(carrying) {}
     /// As the setup's attention has keys and values: gathered, or from rank to rank.
     explicit Carry(LayerSetup<Exec> const& setup)
-        : Carry(setup.context_strategy == ContextStrategy::all_gather ? Carrying::gathered : Carrying::passed) {}
+        : Carry(setup.block.context == ContextStrategy::all_gather ? Carrying::gathered : Carrying::passed) {}
 
     /// The state before each of this rank's stretches; zero before the first. Collective over cp, as the backward pass.
     Tensor<State, Exec> forward(Tensor<State, Exec> const& state, Tensor<Decay, Exec> const& decay,

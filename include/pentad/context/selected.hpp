@@ -76,7 +76,7 @@ struct Selected {
 
       private:
         static Any made(LayerSetup<Exec> const& setup, model::Attention const& part) {
-            switch (setup.context_strategy) {
+            switch (setup.block.context) {
             case ContextStrategy::ring:
                 return Of<Ring<>>(setup, part);
             case ContextStrategy::all_gather:

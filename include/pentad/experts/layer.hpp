@@ -57,7 +57,7 @@ struct Layer {
         };
 
         on(LayerSetup<Exec> const& setup, model::Experts const& part, std::string const& name)
-            : rows_element_(setup.rows), most_parts_(setup.row_parts),
+            : rows_element_(setup.rows), most_parts_(static_cast<std::size_t>(setup.block.row_parts)),
               router_(setup, part, (require_view(setup.context, name), name + ".gate")),
               gate_(setup.context, name + ".experts.{}.w1.weight", {part.count, part.width, setup.hidden}),
               up_(setup.context, name + ".experts.{}.w3.weight", {part.count, part.width, setup.hidden}),
@@ -254,7 +254,7 @@ struct Layer {
         static_assert((require_multipliable<product_t<OneRow, OneUp, 1>, OneDown, 1>(), true));
 
         Compact rows_element_;
-        std::size_t most_parts_; ///< LayerSetup::row_parts
+        std::size_t most_parts_; ///< BlockStrategy::row_parts
         RouterType router_;
         std::optional<Shared> shared_;
         model::PieceSet recomputed_;

@@ -1,7 +1,7 @@
 // A strategy as JSON: an object with the fields of pentad::Strategy (strategy/fields.hpp) by their names. Enumerations
 // are written as the names of their enumerators, an optimizer has a "type", and fields that are left out have defaults:
 //
-//     {"dp": 4, "tp": 2, "batch": 64, "micro_batches": 8, "sharding": {"stage": 1}, "context": "all_gather",
+//     {"dp": 4, "tp": 2, "batch": 64, "micro_batches": 8, "block": {"context": "all_gather"}, "sharding": {"stage": 1},
 //      "optimizer": {"type": "Muon", "momentum": 0.9}}
 #pragma once
 

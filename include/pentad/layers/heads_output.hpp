@@ -44,7 +44,7 @@ struct ExchangedHeads : detail::OneHeadsMap<ExchangedHeads> {
         Linear<resharded_t<Query, ml::tp, ml::seq>,
                Layout<typename Query::element, Dims<Dim<ml::hidden>, Dim<ml::heads>, Dim<ml::head_dim>>>, 1, Exec>>;
 };
-/// Either of them, as LayerSetup::attention_output says.
+/// Either of them, as BlockStrategy::attention_output says.
 struct ChosenHeads {
     template <class Stream, class Query, class Communication, class Exec>
     class on {
@@ -105,7 +105,7 @@ struct ChosenHeads {
     static on<Stream, Query, Communication, Exec> make(LayerSetup<Exec> const& setup, std::string const& name,
                                                        std::size_t heads, std::size_t head_dim) {
         using Of = on<Stream, Query, Communication, Exec>;
-        if (setup.attention_output == model::AttentionOutput::all_to_all)
+        if (setup.block.attention_output == model::AttentionOutput::all_to_all)
             return Of(ExchangedHeads::make<Stream, Query, Communication>(setup, name, heads, head_dim));
         return Of(SummedHeads::make<Stream, Query, Communication>(setup, name, heads, head_dim));
     }

@@ -48,7 +48,7 @@
 #include <pentad/layout/partition.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/layout/stretches.hpp>
-#include <pentad/model/attention_output.hpp>
+#include <pentad/model/block_strategy.hpp>
 #include <pentad/observe/trace.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
@@ -74,25 +74,20 @@ struct LayerSetup {
     Context<Exec> const& context;
     std::size_t hidden = 128; ///< width of the residual stream
     double norm_epsilon = 1e-5;
-    std::size_t batch = 1;           ///< sequences in a micro-batch, on all ranks together
-    std::size_t seq = 128;           ///< tokens of each in a pass, padding included
-    Order order = Order::contiguous; ///< how these are dealt over cp
-    ContextStrategy context_strategy = ContextStrategy::ring;
-    std::size_t slices = 1;  ///< passes over the slices of a sequence, one after the other
-    std::size_t padding = 0; ///< the last tokens of each sequence, in all its slices, that nobody is to see
-    model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
-    double micro_batches = 1;     ///< that an update sees
+    std::size_t batch = 1;        ///< sequences in a micro-batch, on all ranks together
+    std::size_t seq = 128;        ///< tokens of each in a pass, padding included
+    std::size_t slices = 1;       ///< passes over the slices of a sequence, one after the other
+    std::size_t padding = 0;      ///< the last tokens of each sequence, in all its slices, that nobody is to see
+    model::BlockStrategy block{}; ///< the layouts of a layer's type say its tensor_kind and sequence_parallel
     Compact rows = Compact::none; ///< in which rows travel to experts (model::Precision)
-    /// The largest number of parts in which rows travel to experts, each beside the products of another; 0: nothing is
-    /// computed meanwhile.
-    std::size_t row_parts = 8;
+    double micro_batches = 1;     ///< that an update sees
 
     /// Tokens of a sequence that are no padding.
     [[nodiscard]] std::size_t real_length() const { return slices * seq - padding; }
     /// How the sequence lies over cp.
     [[nodiscard]] DealtSequence partition() const {
         auto const& mesh = context.communicators();
-        return DealtSequence::of(order, context_strategy, seq,
+        return DealtSequence::of(block.order(), block.context, seq,
                                  static_cast<std::size_t>(mesh.extent(outer<ml::cp>::name)),
                                  static_cast<std::size_t>(mesh.extent(inner<ml::cp>::name)));
     }
@@ -100,7 +95,7 @@ struct LayerSetup {
     /// it. One shard is contiguous, whatever the order.
     [[nodiscard]] Partition block_partition(std::string_view axis) const {
         auto const shards = static_cast<std::size_t>(context.communicators().extent(axis));
-        return {shards == 1 ? Order::contiguous : order, seq, shards};
+        return {shards == 1 ? Order::contiguous : block.order(), seq, shards};
     }
     /// The positions in their sequences of the `length` tokens of each slice that this rank holds where sequences are
     /// sharded over `axes`: cp, as dealt, and perhaps others, which share the part of a rank of cp in contiguous parts.

@@ -36,7 +36,7 @@ struct PartRanks {
     [[nodiscard]] std::string tensor_text(std::int64_t divisor) const {
         auto const extent = "tp = " + std::to_string(tp);
         if (tensor_kind == TensorKind::one_d) return extent;
-        return std::to_string(divisor) + " of tensor_kind = " + std::string(name(tensor_kind)) + " and " + extent;
+        return std::to_string(divisor) + " of block.tensor_kind = " + std::string(name(tensor_kind)) + " and " + extent;
     }
 };
 

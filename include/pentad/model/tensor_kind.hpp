@@ -4,8 +4,8 @@
 #include <pentad/layout/streams.hpp>
 #include <pentad/mesh/axis.hpp>
 #include <pentad/mesh/mesh.hpp>
-#include <pentad/model/attention_output.hpp>
 #include <pentad/model/batch_shape.hpp>
+#include <pentad/model/block_strategy.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/sharding.hpp>
@@ -22,12 +22,12 @@
 
 namespace pentad::model {
 
-/// The layout of the residual stream of a kind of tensor parallelism, of elements T.
+/// The layout of a block's residual stream, of elements T.
 template <class T>
-constexpr LayoutValue const& stream_layout(TensorKind kind, bool sequence_parallel) {
-    if (kind == TensorKind::three_d) return CubeStream<T>::value;
-    if (kind != TensorKind::one_d) return GridStream<T>::value;
-    return sequence_parallel ? SequenceStream<T>::value : InvariantStream<T>::value;
+constexpr LayoutValue const& stream_layout(BlockStrategy const& block) {
+    if (block.tensor_kind == TensorKind::three_d) return CubeStream<T>::value;
+    if (block.tensor_kind != TensorKind::one_d) return GridStream<T>::value;
+    return block.sequence_parallel ? SequenceStream<T>::value : InvariantStream<T>::value;
 }
 
 /// The axes that share out the sequences of a batch, with what tp does of it.
@@ -57,19 +57,20 @@ template <class Mesh, AxisTag Tp>
 
 /// Why a model cannot be computed on a grid; nothing where it can: there are layers of all its parts for it.
 inline std::optional<Refusal> grid_refusal(Model const& model, TensorKind kind, AttentionOutput output) {
-    std::string const grid = "tensor_kind = " + std::string(name(kind));
+    std::string const grid = "block.tensor_kind = " + std::string(name(kind));
     std::optional<Refusal> refused;
     detail::for_each_part(model, [&](Part const& part) {
         if (part.is_for_grids()) return false;
-        refused = {"tensor_kind", grid + " is of attention and MLPs, not of " + std::string(part.kind())};
+        refused = {"block.tensor_kind", grid + " is of attention and MLPs, not of " + std::string(part.kind())};
         return true;
     });
     if (refused) return refused;
     if (!model.predictors.empty())
-        return Refusal{"tensor_kind", grid + " does not predict more than one token: use one dimension"};
+        return Refusal{"block.tensor_kind", grid + " does not predict more than one token: use one dimension"};
     if (output != AttentionOutput::reduce_scatter)
-        return Refusal{"attention_output", grid + " does not exchange heads for sequence behind attention: use one "
-                                                  "dimension"};
+        return Refusal{"block.attention_output", grid +
+                                                     " does not exchange heads for sequence behind attention: use one "
+                                                     "dimension"};
     return std::nullopt;
 }
 

@@ -30,12 +30,8 @@ struct PartShape {
     std::int64_t nodes = 1;                ///< that the ranks of ep lie on, where dispatch goes by node
     std::int64_t micro_batch = 1, seq = 1; ///< sequences, and tokens of each
     std::int64_t padding = 0;              ///< of which so many are padding
-    model::TensorKind tensor_kind = model::TensorKind::one_d;
-    bool sequence_parallel = false, zigzag = true;
+    model::BlockStrategy block{};          ///< row_parts is as by default
     model::BlockRecomputation recompute{}; ///< of each block. With any, blocks alone are run
-    ContextStrategy context = ContextStrategy::ring;
-    std::int64_t inner_cp = 1;
-    model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
     Element element = Element::bf16;
     Compact rows = Compact::none;    ///< as of a model::Precision
     double imbalance = 1;            ///< of experts: rows of the fullest rank over the mean
@@ -52,8 +48,7 @@ struct PartShape {
     /// With attention in a ring.
     [[nodiscard]] PartShape in_a_ring() const {
         auto shape = *this;
-        shape.context = ContextStrategy::ring;
-        shape.inner_cp = 1;
+        shape.block.use({});
         return shape;
     }
 

@@ -24,25 +24,27 @@
 
 namespace pentad::planner {
 
-/// The fields of a strategy, and of its sharding, that a search can choose, beside the order of the axes and the
-/// strategy of attention over cp.
-inline constexpr FieldSet<Strategy> searched_fields{&Strategy::dp,
-                                                    &Strategy::pp,
-                                                    &Strategy::ep,
-                                                    &Strategy::cp,
-                                                    &Strategy::tp,
-                                                    &Strategy::experts,
-                                                    &Strategy::micro_batches,
-                                                    &Strategy::schedule,
-                                                    &Strategy::chunks,
-                                                    &Strategy::pairs,
-                                                    &Strategy::balances_stages,
-                                                    &Strategy::sequence_parallel,
-                                                    &Strategy::zigzag,
-                                                    &Strategy::attention_output,
-                                                    &Strategy::recompute};
-inline constexpr FieldSet<ZeroSharding> searched_sharding{
-    &ZeroSharding::stage, &ZeroSharding::ranks, &ZeroSharding::keeps_parameters, &ZeroSharding::accumulates_gradients};
+/// The fields of a strategy that a search can choose, beside the order of the axes and the strategy of attention over
+/// cp.
+inline constexpr StrategyFields searched_fields{&Strategy::dp,
+                                                &Strategy::pp,
+                                                &Strategy::ep,
+                                                &Strategy::cp,
+                                                &Strategy::tp,
+                                                &Strategy::experts,
+                                                &Strategy::micro_batches,
+                                                &Strategy::schedule,
+                                                &Strategy::chunks,
+                                                &Strategy::pairs,
+                                                &Strategy::balances_stages,
+                                                &model::BlockStrategy::sequence_parallel,
+                                                &model::BlockStrategy::zigzag,
+                                                &model::BlockStrategy::attention_output,
+                                                &Strategy::recompute,
+                                                &ZeroSharding::stage,
+                                                &ZeroSharding::ranks,
+                                                &ZeroSharding::keeps_parameters,
+                                                &ZeroSharding::accumulates_gradients};
 
 /// A search varies the open fields of a strategy and keeps the others as given.
 struct Request {
@@ -50,8 +52,7 @@ struct Request {
     Hardware hardware; ///< with all its devices
     Strategy given{};
     /// Some of searched_fields; stage layers that are given are kept. Open pairs are on where tokens travel to experts.
-    FieldSet<Strategy> open = searched_fields;
-    FieldSet<ZeroSharding> open_sharding = searched_sharding;
+    StrategyFields open = searched_fields;
     std::vector<std::string> schedules{"1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe"}; ///< where it is open
     std::int64_t least_micro_batch = 1, most_micro_batch = 8; ///< sequences, where the number of micro-batches is open
     std::int64_t most_chunks = 4;                             ///< if chunks are open
@@ -59,38 +60,16 @@ struct Request {
     bool wants_front = true; ///< costs time: slower configurations are looked at for their memory
 
     /// A field is given.
-    template <class Member, class Value>
-    void keep(Member Strategy::* field, Value const& value) {
-        given.*field = value;
+    template <class Of, class Member, class Value>
+    void keep(Member Of::* field, Value const& value) {
+        part_of<Of>(given).*field = value;
         open.remove(field);
     }
-    template <class Member, class Value>
-    void keep(Member ZeroSharding::* field, Value const& value) {
-        given.sharding.*field = value;
-        open_sharding.remove(field);
-    }
-    /// The field of a path, "zigzag" or "sharding.stage", has its value in `given`.
-    void keep(std::string_view path) {
-        if (path.starts_with(sharding)) return open_sharding.remove(path.substr(sharding.size()));
-        open.remove(path.substr(0, path.find('.')));
-    }
-    /// Whether a search can choose the field of a path.
-    [[nodiscard]] static constexpr bool is_searched(std::string_view path) {
-        return path.starts_with(sharding) ? searched_sharding.contains(path.substr(sharding.size()))
-                                          : searched_fields.contains(path);
-    }
     /// Whether a value of a field is to be looked at.
-    template <class Member>
-    [[nodiscard]] bool wants(Member Strategy::* field, Member const& value) const {
-        return open.contains(field) || given.*field == value;
+    template <class Of, class Member>
+    [[nodiscard]] bool wants(Member Of::* field, Member const& value) const {
+        return open.contains(field) || part_of<Of>(given).*field == value;
     }
-    template <class Member>
-    [[nodiscard]] bool wants(Member ZeroSharding::* field, Member const& value) const {
-        return open_sharding.contains(field) || given.sharding.*field == value;
-    }
-
-  private:
-    static constexpr std::string_view sharding = "sharding.";
 };
 
 /// How much less memory makes a slower configuration worth a place on the front (epsilon-dominance: Laumanns et al.
@@ -118,10 +97,10 @@ namespace detail {
 /// What decides between configurations that are as fast: less memory, then the simpler one.
 inline auto rank_of(Candidate const& x) {
     auto const& c = x.strategy;
-    return std::tuple(comparable(x.estimate.step_s), comparable(x.estimate.memory_peak), c.sharding.stage, static_cast<int>(c.recompute.kind),
-                      c.tp, c.cp, c.pp, c.expert_mesh().ep, c.experts.has_value(), c.chunks, c.micro_batch(),
-                      c.sharding.ranks, c.sharding.keeps_parameters, c.sharding.accumulates_gradients,
-                      c.sequence_parallel, c.context, c.inner_cp, c.attention_output, !c.zigzag);
+    return std::tuple(comparable(x.estimate.step_s), comparable(x.estimate.memory_peak), c.sharding.stage,
+                      static_cast<int>(c.recompute.kind), c.tp, c.cp, c.pp, c.expert_mesh().ep, c.experts.has_value(),
+                      c.chunks, c.micro_batch(), c.sharding.ranks, c.sharding.keeps_parameters,
+                      c.sharding.accumulates_gradients, !c.block.zigzag, c.block);
 }
 
 inline std::vector<std::int64_t> divisors(std::int64_t n) {
@@ -257,7 +236,7 @@ void for_each_on(Way const& way, Request const& request, Pipelines& pipelines, M
                     if (c.local.is_on() && !misfit(request.model, c).empty()) continue;
                     bounds.place(c);
                     // Hybrid: sharded where links are fast, copies beyond.
-                    bool const any_ranks = request.open_sharding.contains(&ZeroSharding::ranks);
+                    bool const any_ranks = request.open.contains(&ZeroSharding::ranks);
                     auto const near = any_ranks ? bounds.near_ranks() : request.given.sharding.ranks;
                     bool const can_cut =
                         near > 0 && !c.local.is_on() && c.views().can_split<ml::dp>(static_cast<int>(near));

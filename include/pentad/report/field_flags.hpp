@@ -40,8 +40,8 @@ inline constexpr std::array more_field_flags{
     FieldFlag{"batch", "--batch"},
     FieldFlag{"pairs", "--pair"},
     FieldFlag{"stage_layers", "--stages"},
-    FieldFlag{"context", "--cp"},
-    FieldFlag{"inner_cp", "--cp-inner"},
+    FieldFlag{"block.context", "--cp"},
+    FieldFlag{"block.inner_cp", "--cp-inner"},
     FieldFlag{"clip", "--clip"},
 };
 } // namespace detail

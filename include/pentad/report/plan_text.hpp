@@ -41,7 +41,7 @@ std::string order_text(Strategy const& c);
 
 /// How attention goes over cp, as the flags that ask for it.
 inline model::ContextChoice context_choice(Strategy const& c) {
-    return model::ContextChoice::of({c.context, c.inner_cp}, c.cp);
+    return model::ContextChoice::of(c.block.context_split(), c.cp);
 }
 
 /// The layers of stages, "3,3,2".

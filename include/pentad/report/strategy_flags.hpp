@@ -72,16 +72,16 @@ inline constexpr std::array strategy_flags{
     StrategyFlag{"--row-dtype", "precision.rows", "full|bf16|fp8",
                  "number format in which tokens travel to experts on other ranks, and gradients with them; sums come "
                  "back in bf16 at the least. Results then depend on the mesh"},
-    StrategyFlag{"--row-parts", "row_parts", "N",
+    StrategyFlag{"--row-parts", "block.row_parts", "N",
                  "across nodes tokens travel to experts in up to N parts, while experts compute with others; 1: all at "
                  "once",
                  1, 8, false},
-    StrategyFlag{"--tp-kind", "tensor_kind", "1d|2d|2.5d|3d",
+    StrategyFlag{"--tp-kind", "block.tensor_kind", "1d|2d|2.5d|3d",
                  "how the ranks of tp share attention and MLPs: by the width of weights; or weights and activations in "
                  "blocks on a grid of rows x columns, depth x rows x rows, or rows x depth x columns"},
-    StrategyFlag{"--sequence-parallel", "sequence_parallel", "on|off",
+    StrategyFlag{"--sequence-parallel", "block.sequence_parallel", "on|off",
                  "shard activations between the tp regions along the sequence"},
-    StrategyFlag{"--attention-output", "attention_output", "reduce-scatter|all-to-all",
+    StrategyFlag{"--attention-output", "block.attention_output", "reduce-scatter|all-to-all",
                  "how heads of tp become the residual stream: sums of their products; or heads exchanged for sequence, "
                  "and the whole projection on every rank, which sends less where a rank of tp has more tokens than the "
                  "stream is wide"},

@@ -3,6 +3,8 @@
 
 #include <pentad/strategy/fields.hpp>
 
+#include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -63,6 +65,75 @@ class FieldSet {
     }
 
     std::uint64_t bits_ = 0;
+};
+
+/// The part of a strategy that is an Of: its sharding, its blocks, or all of it.
+template <class Of, class S>
+    requires std::same_as<std::remove_const_t<S>, Strategy>
+constexpr auto& part_of(S& strategy) {
+    if constexpr (std::same_as<Of, ZeroSharding>)
+        return strategy.sharding;
+    else if constexpr (std::same_as<Of, model::BlockStrategy>)
+        return strategy.block;
+    else {
+        static_assert(std::same_as<Of, Strategy>);
+        return strategy;
+    }
+}
+
+/// Fields of a strategy, of its sharding and of its blocks.
+class StrategyFields {
+  public:
+    constexpr StrategyFields() = default;
+    template <class... Of, class... Members>
+    explicit constexpr StrategyFields(Members Of::*... members) {
+        (add(members), ...);
+    }
+    template <class Of, class Member>
+    constexpr void add(Member Of::* member) {
+        of<Of>().add(member);
+    }
+    template <class Of, class Member>
+    constexpr void remove(Member Of::* member) {
+        of<Of>().remove(member);
+    }
+    template <class Of, class Member>
+    [[nodiscard]] constexpr bool contains(Member Of::* member) const {
+        return std::get<FieldSet<Of>>(sets_).contains(member);
+    }
+    /// By path, "schedule" or "sharding.stage"; with a field goes whatever path leads into it ("recompute.every").
+    constexpr void remove(std::string_view path) {
+        with_set(*this, path, [](auto& fields, std::string_view name) { fields.remove(name); });
+    }
+    [[nodiscard]] constexpr bool contains(std::string_view path) const {
+        bool found = false;
+        with_set(*this, path, [&](auto const& fields, std::string_view name) { found = fields.contains(name); });
+        return found;
+    }
+
+  private:
+    using Sets = std::tuple<FieldSet<Strategy>, FieldSet<ZeroSharding>, FieldSet<model::BlockStrategy>>;
+    template <class Of>
+    constexpr FieldSet<Of>& of() {
+        return std::get<FieldSet<Of>>(sets_);
+    }
+    /// f(set, name) for the set that a path leads to, and the name in it.
+    template <class Self, class F>
+    static constexpr void with_set(Self& self, std::string_view path, F&& f) {
+        auto const first = path.substr(0, path.find('.'));
+        auto const rest = path.substr(std::min(path.size(), first.size() + 1));
+        bool is_part = false;
+        for_each_field<Strategy>([&]<class Member>(Field<Strategy, Member> const& field) {
+            if constexpr (std::same_as<Member, ZeroSharding> || std::same_as<Member, model::BlockStrategy>)
+                if (field.name == first && !rest.empty()) {
+                    is_part = true;
+                    f(std::get<FieldSet<Member>>(self.sets_), rest.substr(0, rest.find('.')));
+                }
+        });
+        if (!is_part) f(std::get<FieldSet<Strategy>>(self.sets_), first);
+    }
+
+    Sets sets_;
 };
 
 } // namespace pentad

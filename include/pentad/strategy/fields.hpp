@@ -190,6 +190,15 @@ struct FieldsOf<model::Offload> {
                                       PENTAD_FIELD(model::Offload, window_bytes)};
 };
 template <>
+struct FieldsOf<model::BlockStrategy> {
+    static constexpr std::string_view type = "model::BlockStrategy";
+    static constexpr std::tuple value{
+        PENTAD_FIELD(model::BlockStrategy, tensor_kind), PENTAD_FIELD(model::BlockStrategy, sequence_parallel),
+        PENTAD_FIELD(model::BlockStrategy, context),     PENTAD_FIELD(model::BlockStrategy, inner_cp),
+        PENTAD_FIELD(model::BlockStrategy, zigzag),      PENTAD_FIELD(model::BlockStrategy, attention_output),
+        PENTAD_FIELD(model::BlockStrategy, row_parts)};
+};
+template <>
 struct FieldsOf<Strategy> {
     static constexpr std::string_view type = "Strategy";
     static constexpr std::tuple value{PENTAD_FIELD(Strategy, dp),
@@ -207,13 +216,7 @@ struct FieldsOf<Strategy> {
                                       PENTAD_FIELD(Strategy, pairs),
                                       PENTAD_FIELD(Strategy, stage_layers),
                                       PENTAD_FIELD(Strategy, balances_stages),
-                                      PENTAD_FIELD(Strategy, tensor_kind),
-                                      PENTAD_FIELD(Strategy, sequence_parallel),
-                                      PENTAD_FIELD(Strategy, context),
-                                      PENTAD_FIELD(Strategy, inner_cp),
-                                      PENTAD_FIELD(Strategy, zigzag),
-                                      PENTAD_FIELD(Strategy, attention_output),
-                                      PENTAD_FIELD(Strategy, row_parts),
+                                      PENTAD_FIELD(Strategy, block),
                                       PENTAD_FIELD(Strategy, recompute),
                                       PENTAD_FIELD(Strategy, sharding),
                                       PENTAD_FIELD(Strategy, local),

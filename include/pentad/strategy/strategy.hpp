@@ -3,12 +3,10 @@
 #pragma once
 
 #include <pentad/layout/local_steps.hpp>
-#include <pentad/layout/partition.hpp>
 #include <pentad/layout/zero_sharding.hpp>
 #include <pentad/mesh/axis.hpp>
-#include <pentad/model/attention_output.hpp>
 #include <pentad/model/batch_shape.hpp>
-#include <pentad/model/context_choice.hpp>
+#include <pentad/model/block_strategy.hpp>
 #include <pentad/model/mesh.hpp>
 #include <pentad/model/offload.hpp>
 #include <pentad/model/optimizer.hpp>
@@ -53,14 +51,7 @@ struct Strategy {
     /// and by planned time in a plan.
     bool balances_stages = false;
 
-    model::TensorKind tensor_kind = model::TensorKind::one_d;
-    bool sequence_parallel = false;
-    ContextStrategy context = ContextStrategy::ring;
-    std::int64_t inner_cp = 1; ///< extent of inner(cp), for a strategy of two levels
-    bool zigzag = false; ///< each rank of cp has an early and a late piece of the sequence: causal attention is even
-    model::AttentionOutput attention_output = model::AttentionOutput::reduce_scatter;
-    std::int64_t row_parts = 8; ///< in which rows travel to experts on other nodes (LayerSetup::row_parts)
-
+    model::BlockStrategy block{};     ///< how each block lies on its ranks
     model::Recomputation recompute{}; ///< automatic: the activations that each rank needs to fit into its memory
     ZeroSharding sharding{};          ///< of parameters, gradients and optimizer state (ZeRO)
     LocalSteps local{};               ///< between averages of parameters over outer(dp); after the last step too
@@ -76,13 +67,8 @@ struct Strategy {
 
     friend bool operator==(Strategy const&, Strategy const&) = default;
 
-    /// Attention goes over cp in this way.
-    void use(model::ContextSplit const& split) {
-        context = split.strategy;
-        inner_cp = split.inner;
-    }
     /// Ranks of tp that share out the heads.
-    [[nodiscard]] std::int64_t ranks_of_heads() const { return model::ranks_of_heads(tensor_kind, tp); }
+    [[nodiscard]] std::int64_t ranks_of_heads() const { return model::ranks_of_heads(block.tensor_kind, tp); }
     [[nodiscard]] std::int64_t devices() const { return dp * pp * ep * cp * tp; }
     [[nodiscard]] std::int64_t extent(std::string_view axis) const {
         auto const is = [axis](std::string_view name) { return is_same_axis(axis, name); };
@@ -136,11 +122,12 @@ struct Strategy {
     /// Tokens of a sequence as ranks hold them, with padding.
     [[nodiscard]] std::int64_t padded_seq(bool has_experts) const {
         auto stream_axes = model::NamedProduct().times("cp", cp);
-        if (sequence_parallel || model::deals_to_tp(attention_output, has_experts)) stream_axes.times("tp", tp);
+        if (block.sequence_parallel || model::deals_to_tp(block.attention_output, has_experts))
+            stream_axes.times("tp", tp);
         return model::BatchShape{.seq = seq,
                                  .seq_axes = stream_axes,
-                                 .zigzag = zigzag,
-                                 .head_ranks = model::ContextSplit{context, inner_cp}.head_ranks(cp)}
+                                 .zigzag = block.zigzag,
+                                 .head_ranks = block.context_split().head_ranks(cp)}
             .padded_seq();
     }
     [[nodiscard]] double tokens() const { return static_cast<double>(batch * seq); }

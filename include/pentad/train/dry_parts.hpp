@@ -35,25 +35,23 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<T, Exec
     auto const whole =
         model::with_experts(model::DenseMesh(copies, 1, static_cast<int>(shape.cp), static_cast<int>(shape.tp)),
                             {.ep = static_cast<int>(shape.ep), .etp = static_cast<int>(shape.etp)});
-    auto const mesh = model::split_tensor_axis(whole, tp(), model, shape.tensor_kind)
-                          .template split<cp>(static_cast<int>(shape.inner_cp));
+    auto const mesh = model::split_tensor_axis(whole, tp(), model, shape.block.tensor_kind)
+                          .template split<cp>(static_cast<int>(shape.block.inner_cp));
     observe::DryRun run;
     run.stand_for_all();
     run.routing().imbalance = shape.imbalance;
     int const on_a_node = shape.nodes > 1 ? static_cast<int>(shape.ep / shape.nodes * shape.etp) : mesh.size();
     // The last rank of cp sees most if causal sequences lie in contiguous pieces: the others wait for it.
-    int const slowest = shape.zigzag ? 0 : static_cast<int>((shape.cp - 1) * shape.tp);
+    int const slowest = shape.block.zigzag ? 0 : static_cast<int>((shape.cp - 1) * shape.tp);
     comm::Communicators communicators(mesh, slowest, on_a_node);
     Context<Exec> const context(communicators);
     LayerSetup<Exec> setup{context, model.hidden, model.norm_epsilon};
     setup.batch = static_cast<std::size_t>(shape.micro_batch * copies);
     setup.seq = static_cast<std::size_t>(shape.seq);
     setup.padding = static_cast<std::size_t>(shape.padding);
-    setup.order = shape.zigzag ? Order::zigzag : Order::contiguous;
-    setup.context_strategy = shape.context;
-    setup.attention_output = shape.attention_output;
+    setup.block = shape.block;
     setup.rows = shape.rows;
-    auto const& stream = model::stream_layout<T>(shape.tensor_kind, shape.sequence_parallel);
+    auto const& stream = model::stream_layout<T>(shape.block);
     planner::PartAccounts parts(kinds.size());
     for (std::size_t kind = 0; kind < kinds.size(); ++kind)
         if (wanted.block(kind))

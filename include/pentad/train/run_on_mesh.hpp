@@ -45,19 +45,17 @@ class RunOnMesh {
     [[nodiscard]] LayerSetup<Exec> layer_setup(Context<Exec> const& context) const {
         auto const& s = settings_->strategy;
         auto const slices = static_cast<std::size_t>(schedule_->slices);
-        return {context,
-                settings_->model.hidden,
-                settings_->model.norm_epsilon,
-                static_cast<std::size_t>(s.batch / s.micro_batches),
-                padded_seq() / slices,
-                s.zigzag ? Order::zigzag : Order::contiguous,
-                s.context,
-                slices,
-                padded_seq() - static_cast<std::size_t>(s.seq),
-                s.attention_output,
-                static_cast<double>(s.micro_batches) / static_cast<double>(schedule_->rounds()) / groups(),
-                s.precision.rows,
-                static_cast<std::size_t>(s.row_parts)};
+        return {.context = context,
+                .hidden = settings_->model.hidden,
+                .norm_epsilon = settings_->model.norm_epsilon,
+                .batch = static_cast<std::size_t>(s.batch / s.micro_batches),
+                .seq = padded_seq() / slices,
+                .slices = slices,
+                .padding = padded_seq() - static_cast<std::size_t>(s.seq),
+                .block = s.block,
+                .rows = s.precision.rows,
+                .micro_batches =
+                    static_cast<double>(s.micro_batches) / static_cast<double>(schedule_->rounds()) / groups()};
     }
     /// @throws std::invalid_argument where the settings do not fit the mesh, the stream or the schedule
     void require_fit() const;
@@ -75,7 +73,7 @@ class RunOnMesh {
 inline model::PartRanks RunOnMesh::part_ranks() const {
     auto ranks = model::PartRanks::of_tensor(model::TensorKind::one_d, known_->extent(tp::name));
     ranks.cp = known_->extent(cp::name);
-    ranks.context = {settings_->strategy.context, known_->extent(inner<cp>::name)};
+    ranks.context = {settings_->strategy.block.context, known_->extent(inner<cp>::name)};
     for (auto const& axis : known_->mesh()) { // a mesh need not have those of experts
         if (axis.name == ep::name) ranks.ep = axis.extent;
         if (axis.name == etp::name) ranks.etp = axis.extent;
@@ -101,7 +99,7 @@ inline model::BatchShape RunOnMesh::batch_shape() const {
     };
     auto seq_axes = axes_of(1);
     bool const has_experts = settings_->model.first<model::Experts>() != nullptr;
-    if (model::deals_to_tp(s.attention_output, has_experts) && !stream_->dimensions[1].axes.contains(tp::name))
+    if (model::deals_to_tp(s.block.attention_output, has_experts) && !stream_->dimensions[1].axes.contains(tp::name))
         seq_axes.times(tp::name, known_->extent(tp::name));
     return {.batch = s.batch,
             .micro_batches = s.micro_batches,
@@ -109,8 +107,9 @@ inline model::BatchShape RunOnMesh::batch_shape() const {
             .slices = schedule_->slices,
             .batch_axes = model::batch_axes(axes_of(0), part_ranks().by),
             .seq_axes = seq_axes,
-            .zigzag = s.zigzag,
-            .head_ranks = head_ranks(s.context, known_->extent(outer<cp>::name), known_->extent(inner<cp>::name))};
+            .zigzag = s.block.zigzag,
+            .head_ranks =
+                head_ranks(s.block.context, known_->extent(outer<cp>::name), known_->extent(inner<cp>::name))};
 }
 
 inline void RunOnMesh::require_fit() const {
@@ -148,7 +147,7 @@ inline void RunOnMesh::require_fit() const {
 inline void RunOnMesh::require_fit_on_grid() const {
     auto const refuse = [](std::string const& why) { throw std::invalid_argument(why); };
     auto const& s = settings_->strategy;
-    if (auto const refused = model::grid_refusal(settings_->model, part_ranks().tensor_kind, s.attention_output))
+    if (auto const refused = model::grid_refusal(settings_->model, part_ranks().tensor_kind, s.block.attention_output))
         refuse(refused->why);
     std::string const grid = "tensor parallelism on a grid ";
     if (settings_->packing) refuse(grid + "does not pack documents: use one dimension");

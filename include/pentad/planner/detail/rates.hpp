@@ -44,8 +44,8 @@ class Rates {
         auto const experts = groups_along(c, ep::name);
         auto const each = nodes_of(experts, hardware.devices_per_node).each;
         set_parts(ep_parts, experts, each > 0 ? each : experts.extent);
-        set_parts(cp_parts, groups_along(c, cp::name), c.inner_cp);
-        auto const grid = model::tensor_factors(c.tensor_kind, c.tp);
+        set_parts(cp_parts, groups_along(c, cp::name), c.block.inner_cp);
+        auto const grid = model::tensor_factors(c.block.tensor_kind, c.tp);
         auto inside = groups_along(c, tp::name);
         set_parts(tp_parts, inside, grid ? grid->inner() : 1);
         if (grid) {

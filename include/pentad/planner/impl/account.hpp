@@ -14,9 +14,11 @@ namespace pentad::planner {
 
 PENTAD_INLINE MeshAxes mesh_of(Strategy const& c, Model const& model, int copies, std::int64_t nodes, bool ends_meet) {
     auto const on = c.expert_mesh();
-    auto const heads = model::tensor_split(model.description(), c.tensor_kind, static_cast<int>(c.tp));
-    auto mesh =
-        c.views().split<tp>(heads.inner).split<inner<tp>>(heads.innermost).split<cp>(static_cast<int>(c.inner_cp));
+    auto const heads = model::tensor_split(model.description(), c.block.tensor_kind, static_cast<int>(c.tp));
+    auto mesh = c.views()
+                    .split<tp>(heads.inner)
+                    .split<inner<tp>>(heads.innermost)
+                    .split<cp>(static_cast<int>(c.block.inner_cp));
     mesh = mesh.split<pp>(copies).split<ep>(on.ep / static_cast<int>(nodes));
     if (ends_meet) mesh = mesh.joined<pp>();
     int const neighbours = c.local.is_on() ? c.local.ranks : c.sharding.ranks;
@@ -185,7 +187,7 @@ PENTAD_INLINE PerAxis Account::numbers() const {
         add_scatter_cost(cost, mesh_, c_.local.together(AxisNames(dp::name, cp::name)), 2 * 8);
     }
     auto of_losses = AxisNames(dp::name, pp::name, cp::name);
-    if (c_.tensor_kind != model::TensorKind::one_d) // the head's tokens are shared out over these too
+    if (c_.block.tensor_kind != model::TensorKind::one_d) // the head's tokens are shared out over these too
         for (auto const axis : {outer<tp>::name, outer<inner<tp>>::name}) of_losses.push(axis);
     add_scatter_cost(cost, mesh_, of_losses, model_->description().predictors.empty() ? 2 * 8 : 2 * 2 * 8);
     add_scatter_cost(cost, mesh_, all, 2 * 2 * 8);

@@ -275,7 +275,7 @@ PENTAD_INLINE FastestContext fastest_context(Model const& model, Hardware const&
                                              std::span<model::ContextSplit const> splits) {
     FastestContext fastest;
     for (auto const& split : splits) {
-        c.use(split);
+        c.block.use(split);
         if (double const seconds = estimate(model, hardware, c).step_s; seconds < fastest.seconds)
             fastest = {split, seconds};
     }

@@ -25,6 +25,8 @@ PENTAD_INLINE PartShape Model::shape(Strategy const& c, std::int64_t nodes,
                                      model::BlockRecomputation const& recompute) const {
     auto const seq = c.padded_seq(experts() != nullptr);
     auto const on = c.expert_mesh();
+    auto block = c.block;
+    block.row_parts = model::BlockStrategy{}.row_parts; // nothing of it is planned
     return {.cp = c.cp,
             .tp = c.tp,
             .ep = on.ep,
@@ -33,13 +35,8 @@ PENTAD_INLINE PartShape Model::shape(Strategy const& c, std::int64_t nodes,
             .micro_batch = c.micro_batch(),
             .seq = seq,
             .padding = seq - c.seq,
-            .tensor_kind = c.tensor_kind,
-            .sequence_parallel = c.sequence_parallel,
-            .zigzag = c.zigzag,
+            .block = block,
             .recompute = recompute,
-            .context = c.context,
-            .inner_cp = c.inner_cp,
-            .attention_output = c.attention_output,
             .element = c.element,
             .rows = c.precision.rows,
             .imbalance = imbalance};
@@ -88,11 +85,12 @@ PENTAD_INLINE auto Model::run(bool on_expert_axes, PartShape const& shape) const
     auto& [parts, stream, why_not] = at->second; // it stays where it is
     if (!is_new) return at->second;
     parts = PerPart<PartSums>(count_);
-    auto& lists = known_->parameters
-                      .try_emplace({shape.tp, shape.ep, shape.etp, shape.tensor_kind, shape.sequence_parallel,
-                                    shape.attention_output, shape.element, shape.leaves_out_experts},
-                                   count_)
-                      .first->second;
+    auto& lists =
+        known_->parameters
+            .try_emplace({shape.tp, shape.ep, shape.etp, shape.block.tensor_kind, shape.block.sequence_parallel,
+                          shape.block.attention_output, shape.element, shape.leaves_out_experts},
+                         count_)
+            .first->second;
     bool const has_ends = shape.recompute.is_none();
     PerPart<bool> wanted(count_, false);
     bool is_any = false;

@@ -18,26 +18,27 @@ namespace pentad::planner::detail {
 
 PENTAD_INLINE std::vector<Strategy> streams_on(Request const& request, Strategy const& mesh) {
     std::vector<Strategy> found{mesh};
-    auto const vary = [&]<class Member>(Member Strategy::* field, std::initializer_list<Member> values) {
+    using Block = model::BlockStrategy;
+    auto const vary = [&]<class Member>(Member Block::* field, std::initializer_list<Member> values) {
         if (!request.open.contains(field)) return;
         std::vector<Strategy> varied;
         for (auto& c : found)
             for (auto const value : values) {
-                c.*field = value;
+                c.block.*field = value;
                 varied.push_back(c);
             }
         found = std::move(varied);
     };
     using Output = model::AttentionOutput;
-    if (mesh.tp == 1 || mesh.tensor_kind != model::TensorKind::one_d)
-        found.front().sequence_parallel = false;
+    if (mesh.tp == 1 || mesh.block.tensor_kind != model::TensorKind::one_d)
+        found.front().block.sequence_parallel = false;
     else
-        vary(&Strategy::sequence_parallel, {true, false});
+        vary(&Block::sequence_parallel, {true, false});
     if (mesh.cp == 1)
-        vary(&Strategy::zigzag, {false});
+        vary(&Block::zigzag, {false});
     else
-        vary(&Strategy::zigzag, {true, false});
-    if (mesh.tp > 1) vary(&Strategy::attention_output, {Output::reduce_scatter, Output::all_to_all});
+        vary(&Block::zigzag, {true, false});
+    if (mesh.tp > 1) vary(&Block::attention_output, {Output::reduce_scatter, Output::all_to_all});
     return found;
 }
 
@@ -61,7 +62,7 @@ PENTAD_INLINE std::vector<Strategy> ways_on(Request const& request, Strategy con
         if (request.open.contains(&Strategy::recompute)) c.recompute = {};
         if (request.open.contains(&Strategy::pairs)) c.pairs = c.sends_rows(has_experts);
         for (auto const& split : splits) {
-            c.use(split);
+            c.block.use(split);
             bool const pays =
                 c.cp == 1 || !request.open.contains(&Strategy::cp) || c.padded_seq(has_experts) < 2 * c.seq;
             if (pays && misfit_by_rules(request.model, c).empty() && (!can_run || request.model.has_sums(c)))
@@ -115,7 +116,7 @@ PENTAD_INLINE std::vector<Way> worthwhile(std::vector<Strategy> ways, Request co
     std::map<std::array<std::string_view, 5>, std::array<std::size_t, 2>> fastest;
     std::vector<Way> found;
     for (std::size_t i = 0; i < ways.size(); ++i) {
-        auto& known = orders[ways[i].inner_cp];
+        auto& known = orders[ways[i].block.inner_cp];
         if (known.empty()) known = orders_of(ways[i], machine);
         std::vector<Strategy> own;
         for (auto const& order : known) {
@@ -151,15 +152,14 @@ PENTAD_INLINE std::vector<std::vector<std::int64_t>> stage_deals(Request const& 
 PENTAD_INLINE std::vector<ZeroSharding> shardings_for(Request const& request, Strategy const& c) {
     std::vector<ZeroSharding> found;
     for (int stage = 0; stage <= 3; ++stage) {
-        bool const is_given = !request.open_sharding.contains(&ZeroSharding::stage);
+        bool const is_given = !request.open.contains(&ZeroSharding::stage);
         if (!request.wants(&ZeroSharding::stage, stage) || (!is_given && stage > 0 && c.data_ranks() * c.cp == 1))
             continue;
         for (bool const keeps : {false, true})
             for (bool const accumulates : {false, true}) {
                 // With a single micro-batch there is nothing to accumulate. Stage 2 that accumulates is stage 1, and
                 // stage 3 that keeps and accumulates sends as much and holds more.
-                bool const is_tried = !accumulates ||
-                                      !request.open_sharding.contains(&ZeroSharding::accumulates_gradients) ||
+                bool const is_tried = !accumulates || !request.open.contains(&ZeroSharding::accumulates_gradients) ||
                                       (c.micro_batches > 1 && (is_given || (stage == 3 && !keeps)));
                 ZeroSharding const sharding{.stage = stage,
                                             .keeps_parameters = keeps,
@@ -269,8 +269,8 @@ PENTAD_INLINE Findings search(Request const& request, std::size_t count) {
     findings.front = record.front();
     for (auto const& c : record.misses()) {
         auto const candidate = time(c);
-        if (findings.best.empty() || detail::comparable(candidate.estimate.step_s) <
-                                         detail::comparable(findings.best.front().estimate.step_s))
+        if (findings.best.empty() ||
+            detail::comparable(candidate.estimate.step_s) < detail::comparable(findings.best.front().estimate.step_s))
             findings.near_misses.push_back(candidate);
     }
     auto& misses = findings.near_misses;

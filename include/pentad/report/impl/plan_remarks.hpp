@@ -131,7 +131,7 @@ PENTAD_INLINE std::string PlanRemarks::against_other_attention() const {
     using model::ContextChoice;
     for (auto const& split :
          planner::context_splits({.kind = ContextChoice::Kind::automatic}, model_, c_, hardware_.devices_per_node)) {
-        auto const other = with([&](Strategy& c) { c.use(split); });
+        auto const other = with([&](Strategy& c) { c.block.use(split); });
         double const least = fastest ? fastest->estimate.step_s : here_.step_s;
         if (other && other->estimate.step_s < least) fastest = other;
     }
@@ -158,8 +158,8 @@ PENTAD_INLINE void PlanRemarks::tensor() {
         say(false, extent("tp", c_.tp) + " spans " + std::to_string(nodes(tp::name)) + " nodes: its collectives take " +
                        of_step(seconds) + " at " + speed(rates_, tp::name) + against(other));
     }
-    if (c_.sequence_parallel || c_.tensor_kind != model::TensorKind::one_d) return;
-    if (auto const other = with([](Strategy& c) { c.sequence_parallel = true; }))
+    if (c_.block.sequence_parallel || c_.block.tensor_kind != model::TensorKind::one_d) return;
+    if (auto const other = with([](Strategy& c) { c.block.sequence_parallel = true; }))
         say(false, "without sequence parallelism every rank of tp holds the whole residual stream: with it the fullest "
                    "rank holds " +
                        bytes(other->estimate.memory_peak) + ", not " + bytes(here_.memory_peak) +
@@ -178,7 +178,7 @@ PENTAD_INLINE void PlanRemarks::context() {
     auto const other = with([](Strategy& c) {
         c.dp *= c.cp;
         c.cp = 1;
-        c.use({});
+        c.block.use({});
     });
     if (!other) return;
     bool const needed = !other->estimate.fits;

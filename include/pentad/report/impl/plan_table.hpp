@@ -39,10 +39,11 @@ PENTAD_INLINE std::vector<std::string> plan_cells(planner::Candidate const& plan
     auto const& [c, estimate] = plan;
     std::vector<std::string> row{
         mesh_text(c) +
-            (c.tensor_kind != model::TensorKind::one_d ? " " + std::string(model::name(c.tensor_kind)) : "") +
-            (c.sequence_parallel ? " sp" : "") +
-            (c.attention_output == model::AttentionOutput::all_to_all ? " a2a" : ""),
-        c.cp == 1 ? "-" : context_choice(c).text() + (c.zigzag ? "" : " contiguous"),
+            (c.block.tensor_kind != model::TensorKind::one_d ? " " + std::string(model::name(c.block.tensor_kind))
+                                                             : "") +
+            (c.block.sequence_parallel ? " sp" : "") +
+            (c.block.attention_output == model::AttentionOutput::all_to_all ? " a2a" : ""),
+        c.cp == 1 ? "-" : context_choice(c).text() + (c.block.zigzag ? "" : " contiguous"),
         c.pp == 1 ? "-"
                   : c.schedule + (c.chunks > 1 ? " x" + std::to_string(c.chunks) : "") +
                         (c.balances_stages || !c.stage_layers.empty() ? " uneven" : ""),

@@ -119,7 +119,7 @@ PENTAD_INLINE std::string settings_text(Strategy const& c) {
     return (order.empty() ? "" : "--order " + order + " ") + "--micro-batch " + std::to_string(c.micro_batch()) +
            (c.element != Strategy().element ? " --dtype " + std::string(name(c.element)) : "") +
            (c.fp8_products ? " --product-dtype fp8" : "") + detail::shared_flags(c, true) +
-           (c.cp > 1 && !c.zigzag ? " --zigzag off" : "");
+           (c.cp > 1 && !c.block.zigzag ? " --zigzag off" : "");
 }
 
 namespace detail {
@@ -160,7 +160,7 @@ PENTAD_INLINE std::string run_flags(Strategy const& c) {
     return "--mesh " + mesh_text(c) + " --seq " + std::to_string(c.seq) + " --batch " + std::to_string(c.batch) +
            " --micro-batches " + std::to_string(c.micro_batches) + " --dtype " + std::string(name(c.element)) +
            detail::shared_flags(c, false) + detail::optimizer_flags(c.optimizer) +
-           (c.cp > 1 && c.zigzag ? " --zigzag" : "") + (needs_no_clipping(c) ? " --clip 0" : "") +
+           (c.cp > 1 && c.block.zigzag ? " --zigzag" : "") + (needs_no_clipping(c) ? " --clip 0" : "") +
            (c.offload.optimizer || c.offload.activations
                 ? " --offload-folder " + (c.offload.folder.empty() ? std::string("FOLDER") : c.offload.folder)
                 : "");

@@ -22,9 +22,9 @@ namespace pentad::report::detail {
 
 /// The template of its residual stream.
 PENTAD_INLINE std::string stream_type(Strategy const& c) {
-    if (c.tensor_kind == model::TensorKind::three_d) return "CubeStream";
-    if (c.tensor_kind != model::TensorKind::one_d) return "GridStream";
-    return c.sequence_parallel ? "SequenceStream" : "InvariantStream";
+    if (c.block.tensor_kind == model::TensorKind::three_d) return "CubeStream";
+    if (c.block.tensor_kind != model::TensorKind::one_d) return "GridStream";
+    return c.block.sequence_parallel ? "SequenceStream" : "InvariantStream";
 }
 
 } // namespace pentad::report::detail
@@ -116,9 +116,9 @@ PENTAD_INLINE std::string mesh_definition(Strategy const& c, bool has_experts) {
 
 /// How the mesh is to be split for a grid of tp, as a comment; empty where there is none.
 PENTAD_INLINE std::string grid_split(Strategy const& c) {
-    auto const grid = model::tensor_factors(c.tensor_kind, c.tp);
+    auto const grid = model::tensor_factors(c.block.tensor_kind, c.tp);
     if (!grid) return {};
-    return " // to be split for " + std::string(model::name(c.tensor_kind)) + " tensor parallelism: split<tp>(" +
+    return " // to be split for " + std::string(model::name(c.block.tensor_kind)) + " tensor parallelism: split<tp>(" +
            std::to_string(grid->inner()) + ").split<inner<tp>>(" + std::to_string(grid->columns) + ")";
 }
 
@@ -132,26 +132,28 @@ PENTAD_INLINE std::string plan_types(planner::Model const& model, Strategy const
     if (c.recompute.kind == model::Recomputation::Kind::automatic)
         text +=
             "// Before training, train::planned_recomputation() makes its recomputation a plan for a memory limit.\n";
-    text +=
-        "// " + model.name + " on " + number(c.devices()) + " ranks: " + mesh_text(c) + " " + settings_text(c) + "\n" +
-        "namespace plan {\nusing namespace pentad;\nusing namespace pentad::ml;\n\n" +
-        detail::mesh_definition(c, model.experts() != nullptr) +
-        (c.sharding.ranks > 0
-             ? " // to be split for hybrid ZeRO: model::split_data(mesh, " + number(c.sharding.ranks) + ")"
-             : "") +
-        (c.local.is_on() ? " // to be split for local steps: model::split_data(mesh, " + number(c.local.ranks) + ")"
-                         : "") +
-        (c.inner_cp > 1 ? " // to be split for two levels of attention: split<cp>(" + number(c.inner_cp) + ")" : "") +
-        detail::grid_split(c) + "\n" + "using Stream = " + detail::stream_type(c) + "<" + std::string(name(c.element)) +
-        ">; // the residual stream\n" + "using Attention = context::" + std::string(detail::context_type(c.context)) +
-        ";\n" + "inline constexpr char schedule[] = \"" + c.schedule + "\"; // of pipeline::generate\n" +
-        "inline constexpr pipeline::GeneratorOptions schedule_options{.ranks = " + number(c.pp) +
-        ", .micro_batches = " + number(c.micro_batches) + ", .chunks = " + number(c.chunks) +
-        (planner::has_pairs(c) ? ", .pairs = true" : "") + "};\n" + "inline Strategy strategy() {\n    return " +
-        detail::code_of(c, ",\n            ") + ";\n}\n" +
-        "inline train::RunSettings settings(model::Model const& model) {\n    return {.model = model, .strategy = "
-        "strategy()" +
-        (needs_no_clipping(c) ? ", .clip = 0" : "") + "};\n}\n\n} // namespace plan\n";
+    text += "// " + model.name + " on " + number(c.devices()) + " ranks: " + mesh_text(c) + " " + settings_text(c) +
+            "\n" + "namespace plan {\nusing namespace pentad;\nusing namespace pentad::ml;\n\n" +
+            detail::mesh_definition(c, model.experts() != nullptr) +
+            (c.sharding.ranks > 0
+                 ? " // to be split for hybrid ZeRO: model::split_data(mesh, " + number(c.sharding.ranks) + ")"
+                 : "") +
+            (c.local.is_on() ? " // to be split for local steps: model::split_data(mesh, " + number(c.local.ranks) + ")"
+                             : "") +
+            (c.block.inner_cp > 1
+                 ? " // to be split for two levels of attention: split<cp>(" + number(c.block.inner_cp) + ")"
+                 : "") +
+            detail::grid_split(c) + "\n" + "using Stream = " + detail::stream_type(c) + "<" +
+            std::string(name(c.element)) + ">; // the residual stream\n" +
+            "using Attention = context::" + std::string(detail::context_type(c.block.context)) + ";\n" +
+            "inline constexpr char schedule[] = \"" + c.schedule + "\"; // of pipeline::generate\n" +
+            "inline constexpr pipeline::GeneratorOptions schedule_options{.ranks = " + number(c.pp) +
+            ", .micro_batches = " + number(c.micro_batches) + ", .chunks = " + number(c.chunks) +
+            (planner::has_pairs(c) ? ", .pairs = true" : "") + "};\n" + "inline Strategy strategy() {\n    return " +
+            detail::code_of(c, ",\n            ") + ";\n}\n" +
+            "inline train::RunSettings settings(model::Model const& model) {\n    return {.model = model, .strategy = "
+            "strategy()" +
+            (needs_no_clipping(c) ? ", .clip = 0" : "") + "};\n}\n\n} // namespace plan\n";
     return text;
 }
 

@@ -70,8 +70,9 @@ class Rules {
         for (auto const axis : axis_order)
             if (at_least(1, axis, s_.extent(axis))) return true;
         return at_least(1, "batch", s_.batch) || at_least(1, "micro_batches", s_.micro_batches) ||
-               at_least(1, "seq", s_.seq) || at_least(0, "chunks", s_.chunks) || at_least(1, "inner_cp", s_.inner_cp) ||
-               at_least(1, "row_parts", s_.row_parts) || at_least(1, "bucket_elements", s_.bucket_elements);
+               at_least(1, "seq", s_.seq) || at_least(0, "chunks", s_.chunks) ||
+               at_least(1, "block.inner_cp", s_.block.inner_cp) || at_least(1, "block.row_parts", s_.block.row_parts) ||
+               at_least(1, "bucket_elements", s_.bucket_elements);
     }
 
     bool ask_mesh() {
@@ -97,18 +98,19 @@ class Rules {
 
     bool ask_parts() {
         if (!is_sized_) return false;
-        bool const is_grid = s_.tensor_kind != model::TensorKind::one_d;
-        bool const has_grid = !is_grid || model::tensor_factors(s_.tensor_kind, s_.tp).has_value();
-        if (require(has_grid, "tensor_kind", [&] { return model::no_grid(s_.tensor_kind, s_.tp); }) ||
-            (is_grid && take(model::grid_refusal(model_, s_.tensor_kind, s_.attention_output))) ||
-            require(!is_grid || !s_.sequence_parallel, "sequence_parallel", [&] {
-                return "tensor_kind = " + std::string(model::name(s_.tensor_kind)) +
+        bool const is_grid = s_.block.tensor_kind != model::TensorKind::one_d;
+        bool const has_grid = !is_grid || model::tensor_factors(s_.block.tensor_kind, s_.tp).has_value();
+        if (require(has_grid, "block.tensor_kind", [&] { return model::no_grid(s_.block.tensor_kind, s_.tp); }) ||
+            (is_grid && take(model::grid_refusal(model_, s_.block.tensor_kind, s_.block.attention_output))) ||
+            require(!is_grid || !s_.block.sequence_parallel, "block.sequence_parallel", [&] {
+                return "block.tensor_kind = " + std::string(model::name(s_.block.tensor_kind)) +
                        " shards tokens anyway: sequence parallelism is of one dimension";
             }))
             return true;
-        bool const is_split = s_.cp % s_.inner_cp == 0;
-        if (require(is_split, "inner_cp",
-                    [&] { return stated("inner_cp", s_.inner_cp) + " does not divide " + stated("cp", s_.cp); }))
+        bool const is_split = s_.cp % s_.block.inner_cp == 0;
+        if (require(is_split, "block.inner_cp", [&] {
+                return stated("block.inner_cp", s_.block.inner_cp) + " does not divide " + stated("cp", s_.cp);
+            }))
             return true;
         if (!is_split || !has_grid) return false;
         auto const on = part_ranks(s_);
@@ -225,9 +227,9 @@ inline std::optional<Refusal> first_of(std::vector<Refusal> found) {
 namespace pentad {
 
 PENTAD_INLINE model::PartRanks part_ranks(Strategy const& strategy) {
-    auto ranks = model::PartRanks::of_tensor(strategy.tensor_kind, strategy.tp);
+    auto ranks = model::PartRanks::of_tensor(strategy.block.tensor_kind, strategy.tp);
     ranks.cp = strategy.cp;
-    ranks.context = {strategy.context, strategy.inner_cp};
+    ranks.context = strategy.block.context_split();
     auto const on = strategy.expert_mesh();
     ranks.ep = on.ep;
     ranks.etp = on.etp;
