@@ -5,6 +5,7 @@
 #   KIND plain|kokkos|mpi  which main (tests/main_<kind>.cpp): nothing, Kokkos, MPI and Kokkos. With COMMAND, mpi
 #                          means that the command is started by mpiexec. Default: plain
 #   RANKS n...             run once for each count (mpi only; 6 is as usual as 2 and 4)
+#   CORE_RANKS n...        of these `./dev test` runs these counts alone; the others have the label beyond-core. Default: all
 #   THREADS n              OpenMP threads of a rank; default 1
 #   TIMEOUT seconds        of each run; default 120
 #   LABELS label...        beside module:<module> and ranks:<n>, which every test gets
@@ -34,7 +35,7 @@ target_link_libraries(pentad_test_kokkos PUBLIC pentad::pentad)
 target_link_libraries(pentad_test_mpi PUBLIC pentad::pentad)
 
 function(pentad_add_test NAME)
-    cmake_parse_arguments(PARSE_ARGV 1 TEST "HEADERS_ONLY" "KIND;THREADS;TIMEOUT" "SOURCES;COMMAND;RANKS;LABELS;ENVIRONMENT")
+    cmake_parse_arguments(PARSE_ARGV 1 TEST "HEADERS_ONLY" "KIND;THREADS;TIMEOUT" "SOURCES;COMMAND;RANKS;CORE_RANKS;LABELS;ENVIRONMENT")
     string(REGEX REPLACE "\\..*" "" MODULE ${NAME})
     foreach(DEFAULT IN ITEMS KIND=plain THREADS=1 TIMEOUT=120)
         string(REGEX MATCH "(.*)=(.*)" _ ${DEFAULT})
@@ -81,11 +82,15 @@ function(pentad_add_test NAME)
         endif()
         add_test(NAME ${RUN} COMMAND ${LAUNCH} COMMAND_EXPAND_LISTS)
         math(EXPR PROCESSORS "${COUNT} * ${TEST_THREADS}")
+        set(SCOPE "")
+        if(TEST_CORE_RANKS AND NOT COUNT IN_LIST TEST_CORE_RANKS)
+            set(SCOPE beyond-core)
+        endif()
         # UCX takes 0.4 s to patch the memory calls of each process, for networks that these tests do not use.
         set_tests_properties(${RUN} PROPERTIES
             PROCESSORS ${PROCESSORS}
             TIMEOUT ${TEST_TIMEOUT}
-            LABELS "module:${MODULE};ranks:${COUNT};${TEST_LABELS}"
+            LABELS "module:${MODULE};ranks:${COUNT};${SCOPE};${TEST_LABELS}"
             ENVIRONMENT "OMP_NUM_THREADS=${TEST_THREADS};OMP_PROC_BIND=false;KOKKOS_DISABLE_WARNINGS=1;UCX_MEM_MMAP_HOOK_MODE=none;PENTAD_TEST_RANKS=${ALL_RANKS};${TEST_ENVIRONMENT}")
     endforeach()
 endfunction()
