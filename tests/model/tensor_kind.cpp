@@ -64,5 +64,5 @@ TEST_CASE("grids are for attention and MLPs") {
     CHECK(refusal(model::decoder({})).empty());
     CHECK(refusal(model::decoder({.experts = 4})) ==
           "tensor_kind: tensor_kind = 2d is of attention and MLPs, not of experts");
-    CHECK(refusal(model::decoder({}), model::AttentionOutput::all_to_all).starts_with("attention_output: "));
+    CHECK(refusal(model::decoder({}), model::AttentionOutput::all_to_all).starts_with("block.attention_output: "));
 }
