@@ -60,11 +60,6 @@ std::size_t choice(std::string const& flag, std::string const& text, std::span<s
         refuse(flag + " " + text + " is unknown: did you mean " + std::string(nearest_word(text, words)) + "?");
     return static_cast<std::size_t>(found - words.begin());
 }
-std::vector<std::string_view> schedule_names() {
-    std::vector<std::string_view> names;
-    for (auto const& generator : pipeline::generators) names.push_back(generator.name);
-    return names;
-}
 /// "dp=4,tp=2": the axes that it names, of these, in any order.
 Extents extents(std::string const& flag, std::string const& text,
                 std::span<std::string_view const> axes = pentad::axis_order) {
@@ -275,7 +270,7 @@ class Parser {
             else if constexpr (HasWords<T>)
                 member = static_cast<T>(choice(name, given, report::flag_words<T>()));
             else if constexpr (std::is_same_v<T, std::string>) // a schedule
-                member = pipeline::generators[choice(name, given, schedule_names())].name;
+                member = pipeline::generators[choice(name, given, pipeline::schedule_names)].name;
         });
         if (flag.field == "precision.rows" && request.model.experts() == nullptr)
             refuse(name + " is of experts, and " + request.model.name + " has none: leave it out");

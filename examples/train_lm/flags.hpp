@@ -195,7 +195,4 @@ void repair_checkpoints(Options& options, Complaint& complaint);
 /// Validates --schedule-file against the other options: the error, if any.
 std::optional<std::string> check_schedule_file(Options const& options);
 
-/// What --schedule can name.
-std::vector<std::string_view> schedule_names();
-
 } // namespace train_lm

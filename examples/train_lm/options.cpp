@@ -238,7 +238,7 @@ class Parser {
                 auto const word = chosen(words);
                 member = static_cast<T>(std::find(words.begin(), words.end(), word) - words.begin());
             } else if constexpr (std::is_same_v<T, std::string>)
-                member = chosen(schedule_names());
+                member = chosen(pentad::pipeline::schedule_names);
         };
         std::visit(Overloaded{
                        [&]<class Number, class Member>(NumberValue<Number, Member> const& target) {

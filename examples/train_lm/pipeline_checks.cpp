@@ -186,12 +186,6 @@ std::optional<std::string> check_schedule_file(O const& o) {
     return std::nullopt;
 }
 
-std::vector<std::string_view> schedule_names() {
-    std::vector<std::string_view> names;
-    for (auto const& generator : pentad::pipeline::generators) names.push_back(generator.name);
-    return names;
-}
-
 std::int64_t Options::stage_count() const {
     auto const* generator = pentad::pipeline::find_generator(strategy.schedule);
     std::int64_t const least = generator == nullptr ? 1 : generator->least_chunks;

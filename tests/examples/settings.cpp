@@ -69,7 +69,7 @@ std::vector<std::string> values_of(Flag const& flag) {
                            else if constexpr (pentad::HasWords<T>)
                                for (auto const word : pentad::report::flag_words<T>()) values.emplace_back(word);
                            else if constexpr (std::is_same_v<T, std::string>)
-                               for (auto const name : schedule_names()) values.emplace_back(name);
+                               for (auto const name : pentad::pipeline::schedule_names) values.emplace_back(name);
                            else if constexpr (std::is_integral_v<T>)
                                values = {"1", "2", "4", "64"};
                            else

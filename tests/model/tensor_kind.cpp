@@ -63,6 +63,6 @@ TEST_CASE("grids are for attention and MLPs") {
     };
     CHECK(refusal(model::decoder({})).empty());
     CHECK(refusal(model::decoder({.experts = 4})) ==
-          "tensor_kind: tensor_kind = 2d is of attention and MLPs, not of experts");
+          "block.tensor_kind: block.tensor_kind = 2d is of attention and MLPs, not of experts");
     CHECK(refusal(model::decoder({}), model::AttentionOutput::all_to_all).starts_with("block.attention_output: "));
 }

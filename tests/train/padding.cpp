@@ -289,18 +289,22 @@ TEST_CASE("a mixer of one's own that sees later tokens does not see padding, and
 
 TEST_CASE("a text is drawn from models whose tokens see no later ones") {
     OnMesh const mesh({.cp = world_size()});
-    auto const draw = [&](train::RunSettings const& settings) {
+    auto const draw = [&](train::RunSettings const& settings, std::string const& prompt = "text") {
         Training<InvariantStream<f64>> training(
             mesh, settings,
             pipeline::generate("1f1b",
                                {.ranks = 1, .micro_batches = static_cast<int>(settings.strategy.micro_batches)}),
             varied_text(), own_layers<InvariantStream<f64>>());
-        return train::sample(training.trainer, "text", 2, 1).size();
+        return train::sample(training.trainer, prompt, 2, 1).size();
     };
     auto const run = small_run(12 * static_cast<std::size_t>(world_size()));
     CHECK(draw(with_own_mixers<OwnMixerThatSays>(run, {})) == 2);
     CHECK_THROWS_AS(draw(with_own_mixers<OwnMixerThatSays>(run, {.causal = false})), std::invalid_argument);
     CHECK_THROWS_AS(draw(with_own_mixers<OwnMixer>(run, {})), std::invalid_argument);
+    auto few = run;
+    few.model.vocab = 200;
+    CHECK_THROWS_WITH_AS(draw(with_own_mixers<OwnMixerThatSays>(few, {}), "\xc8"),
+                         "the prompt has the byte 200, and the model 200 tokens", std::invalid_argument);
 }
 
 TEST_CASE("learned positions: a table of as many as a sequence has tokens is enough") {

@@ -124,13 +124,16 @@ inline constexpr std::array generators{
     Generator{.name = "chimera", .order = detail::plain<order::chimera>, .even_ranks = true, .copies = 2},
 };
 
+/// Their names, in this order.
+inline constexpr auto schedule_names = [] {
+    std::array<std::string_view, generators.size()> names{};
+    for (std::size_t i = 0; i < names.size(); ++i) names[i] = generators[i].name;
+    return names;
+}();
 /// "gpipe, terapipe, ..."
 inline std::string generator_names() {
     std::string names;
-    for (Generator const& generator : generators) {
-        if (!names.empty()) names += ", ";
-        names += generator.name;
-    }
+    for (auto const name : schedule_names) names += (names.empty() ? "" : ", ") + std::string(name);
     return names;
 }
 

@@ -44,16 +44,16 @@ inline AxisGroups groups_of_ranks(Strategy const& c, std::string_view axis) {
     for (std::size_t i = c.order.size(); i-- > 0 && !is_same_axis(c.order[i], axis);) stride *= c.extent(c.order[i]);
     return {.stride = stride, .extent = c.extent(axis), .devices = c.devices()};
 }
-/// Along an axis of either view of the mesh.
-inline AxisGroups groups_along(Strategy const& c, std::string_view axis) {
-    auto const views = c.views();
+/// Along an axis of either view of the mesh: Strategy::views(), which take longer to make than to look up.
+inline AxisGroups groups_along(model::ModelMesh const& views, std::string_view axis) {
     auto const along = find_axis(views.axes(), axis);
     return {.stride = along.stride,
             .extent = along.extent,
-            .devices = c.devices(),
+            .devices = views.size(),
             .major_extent = along.major_extent,
             .major_stride = along.major_stride};
 }
+inline AxisGroups groups_along(Strategy const& c, std::string_view axis) { return groups_along(c.views(), axis); }
 
 struct NodesOfGroups {
     std::int64_t most = 1; ///< nodes that a group lies on

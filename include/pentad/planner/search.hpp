@@ -11,6 +11,7 @@
 #include <pentad/strategy/field_set.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -180,10 +181,14 @@ std::vector<Strategy> orders_of(Strategy const& mesh, Hardware const& hardware);
 /// Where cp is open, it is not so large that half of the tokens that ranks hold are padding.
 /// @param can_run experts can run on the mesh in these ways, too
 std::vector<Strategy> ways_on(Request const& request, Strategy const& mesh, bool can_run = true);
-/// A way to lay a mesh's layers out, and the orders of the axes in which it is tried; none: all.
+/// A way to lay a mesh's layers out, and the orders of the axes in which it is tried.
 struct Way {
+    struct InOrder {
+        std::array<std::string_view, axis_order.size()> axes;
+        double seconds; ///< of a step, at the least
+    };
     Strategy mesh;
-    std::vector<Strategy> orders;
+    std::vector<InOrder> orders;
 };
 /// In each order of the axes the fastest of the ways, alone and where its passes are paired, and the one that keeps
 /// least: the others would have the same schedules, shardings and recomputation.
@@ -205,11 +210,13 @@ std::vector<ZeroSharding> shardings_for(Request const& request, Strategy const& 
 /// Calls f(configuration, bounds) for every configuration with the mesh and its layouts.
 template <class May, class F>
 void for_each_on(Way const& way, Request const& request, Pipelines& pipelines, May&& may, F&& f) {
-    auto orders = way.orders;
     using Kind = model::Recomputation::Kind;
     for (auto const kind : {Kind::none, Kind::selective, Kind::automatic, Kind::full}) {
         bool const is_open = request.open.contains(&Strategy::recompute);
         if (!is_open && kind != Kind::none) continue;
+        // What is computed again only adds.
+        auto const may_in = [&](Way::InOrder const& order) { return may(order.seconds, 0.0); };
+        if (std::none_of(way.orders.begin(), way.orders.end(), may_in)) return;
         auto c = way.mesh;
         if (is_open) c.recompute.kind = kind;
         Bounds bounds(request.model, request.hardware, c);
@@ -229,18 +236,18 @@ void for_each_on(Way const& way, Request const& request, Pipelines& pipelines, M
                         shardings.push_back(sharding);
                 }
                 if (shardings.empty()) continue;
-                if (orders.empty()) orders = orders_of(way.mesh, request.hardware);
-                for (auto const& order : orders) {
-                    c.order = order.order;
+                for (auto const& order : way.orders) {
+                    if (!may_in(order)) continue;
+                    c.order = order.axes;
                     // Which ranks are neighbours along dp is a matter of the order.
                     if (c.local.is_on() && !misfit(request.model, c).empty()) continue;
                     bounds.place(c);
+                    if (!may(bounds.unsynchronised(), 0.0)) continue;
                     // Hybrid: sharded where links are fast, copies beyond.
                     bool const any_ranks = request.open.contains(&ZeroSharding::ranks);
                     auto const near = any_ranks ? bounds.near_ranks() : request.given.sharding.ranks;
-                    bool const can_cut =
-                        near > 0 && !c.local.is_on() && c.views().can_split<ml::dp>(static_cast<int>(near));
-                    bool const is_hybrid = can_cut && (!any_ranks || (near > 1 && near < c.data_ranks()));
+                    bool const is_hybrid = near > 0 && (!any_ranks || (near > 1 && near < c.data_ranks())) &&
+                                           !c.local.is_on() && c.views().can_split<ml::dp>(static_cast<int>(near));
                     for (auto const& sharding : shardings) {
                         c.sharding = sharding;
                         if (request.wants(&ZeroSharding::ranks, 0)) {

@@ -101,7 +101,8 @@ class StrategyFields {
     [[nodiscard]] constexpr bool contains(Member Of::* member) const {
         return std::get<FieldSet<Of>>(sets_).contains(member);
     }
-    /// By path, "schedule" or "sharding.stage"; with a field goes whatever path leads into it ("recompute.every").
+    /// By path: "schedule", "sharding.stage". A path into another field means the whole of that: "recompute.every" is
+    /// recompute. Where there is no such field, nothing is removed.
     constexpr void remove(std::string_view path) {
         with_set(*this, path, [](auto& fields, std::string_view name) { fields.remove(name); });
     }

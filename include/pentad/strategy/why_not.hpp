@@ -5,6 +5,7 @@
 #include <pentad/mesh/refusal.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/model/part_ranks.hpp>
+#include <pentad/pipeline/generators.hpp>
 #include <pentad/pipeline/schedule.hpp>
 #include <pentad/strategy/strategy.hpp>
 
@@ -19,6 +20,8 @@ namespace pentad {
 
 /// The ranks of a stage, as the parts of a model share themselves out to them.
 [[nodiscard]] model::PartRanks part_ranks(Strategy const& strategy);
+/// What the generator of its schedule is asked for.
+[[nodiscard]] pipeline::GeneratorOptions generator_options(Strategy const& strategy);
 /// The stages of the pipeline: pp x chunks.
 [[nodiscard]] std::int64_t stages(Strategy const& strategy);
 

@@ -38,7 +38,8 @@ double largest(Context<Exec> const& context, double own) {
 
 /// `bytes` bytes that follow `prompt` (or its last bytes, as many as a sequence has). The same on every rank.
 /// Collective over all ranks. @param runner a Trainer or an Evaluator
-/// @throws std::invalid_argument where tokens of the model see later ones, or do not say
+/// @throws std::invalid_argument where tokens of the model see later ones, or do not say; where the prompt has a byte
+/// that its vocabulary lacks
 template <class T, class Exec, template <class, class> class Runner>
 std::string sample(Runner<T, Exec>& runner, std::string prompt, std::int64_t bytes, std::uint64_t seed) {
     std::string const drawn_from = "a text is drawn from models whose tokens see earlier ones only: ";
@@ -47,6 +48,11 @@ std::string sample(Runner<T, Exec>& runner, std::string prompt, std::int64_t byt
     if (model::sees_later_tokens(runner.settings().model))
         throw std::invalid_argument(drawn_from + "this one has a part whose tokens see later ones");
     if (prompt.empty()) prompt = "\n";
+    auto const most =
+        *std::max_element(prompt.begin(), prompt.end(), [](unsigned char a, unsigned char b) { return a < b; });
+    if (std::size_t const token = static_cast<unsigned char>(most); token >= runner.settings().model.vocab)
+        throw std::invalid_argument("the prompt has the byte " + std::to_string(token) + ", and the model " +
+                                    std::to_string(runner.settings().model.vocab) + " tokens");
     auto const& setup = runner.setup();
     auto const& context = setup.context;
     auto const& communicators = context.communicators();

@@ -9,14 +9,18 @@
 #include <pentad/planner/estimate.hpp>
 #include <pentad/planner/pipelines.hpp>
 #include <pentad/planner/stage_layers.hpp>
+#include <pentad/planner/stage_times.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <map>
 #include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pentad::planner {
@@ -50,6 +54,9 @@ class Bounds {
             });
         }
     }
+
+    Bounds(Bounds const&) = delete;
+    Bounds& operator=(Bounds const&) = delete;
 
     /// For another schedule.
     void arrange(Strategy const& c, Pipelines& pipelines) {
@@ -95,37 +102,42 @@ class Bounds {
     }
     /// For another order of the axes; for any of them.
     void place(Strategy const& c) {
-        rates_.emplace(*hardware_, c);
-        auto const nodes = dispatch_nodes(*model_, c, hardware_->devices_per_node);
-        run_ = run(c, *rates_, account_on(nodes));
+        auto found =
+            std::find_if(placed_.begin(), placed_.end(), [&](Placed const& known) { return known.order == c.order; });
+        if (found == placed_.end()) {
+            auto const nodes = dispatch_nodes(*model_, c, hardware_->devices_per_node);
+            found = placed_.emplace(found, c.order, Rates(*hardware_, c), account_on(nodes));
+        }
+        here_ = &*found;
+        run_ = run(c, found->times);
     }
     void place_anyhow(Strategy const& c) {
+        if (anyhow_.empty())
+            for (auto const& [nodes, account, keeps_least] : accounts_)
+                anyhow_.emplace_back(c.order, Rates::of_any_order(*hardware_, c, nodes), account);
         run_ = std::numeric_limits<double>::infinity();
-        for (auto const& [nodes, account, keeps_least] : accounts_) {
-            rates_.emplace(Rates::of_any_order(*hardware_, c, nodes));
-            run_ = std::min(run_, run(c, *rates_, account));
-        }
+        for (auto const& placed : anyhow_) run_ = std::min(run_, run(c, placed.times));
+        here_ = &anyhow_.back();
     }
     /// For another stage of ZeRO.
     void shard(Strategy const& c) {
         seconds_ = bytes_ = 0;
         for (auto const& [memory, sent] : sharded_holders(c)) {
             bytes_ = std::max(bytes_, memory.total());
-            seconds_ =
-                std::max(seconds_, run_ + detail::synchronise(sent, c, *rates_) + detail::update(memory, *hardware_));
+            seconds_ = std::max(seconds_,
+                                run_ + detail::synchronise(sent, c, here_->rates) + detail::update(memory, *hardware_));
         }
     }
 
     /// As many neighbours along dp as the nearest links join.
-    [[nodiscard]] std::int64_t near_ranks() const { return rates_->near_ranks(dp::name); }
+    [[nodiscard]] std::int64_t near_ranks() const { return here_->rates.near_ranks(dp::name); }
 
     /// Seconds with what automatic recomputation adds at least, where some choice fits: see least_recomputed_seconds().
     [[nodiscard]] double seconds_recomputing(Strategy const& c, Pipelines& pipelines) const {
         auto const added = least_recomputed_seconds(*model_, *hardware_, c, pipelines, has_pairs_);
         if (std::find(added.begin(), added.end(), std::numeric_limits<double>::infinity()) != added.end())
             return seconds();
-        auto const nodes = dispatch_nodes(*model_, c, hardware_->devices_per_node);
-        return (seconds_ - run_ + run(c, *rates_, account_on(nodes), added)) * (1 - 1e-6);
+        return (seconds_ - run_ + run(c, here_->times, added)) * (1 - 1e-6);
     }
 
     // A little less, for sums that are rounded in another order.
@@ -144,6 +156,14 @@ class Bounds {
         std::int64_t nodes;
         Account account;
         std::optional<Account> least; ///< with automatic recomputation: of blocks that keep the least
+    };
+    /// What depends on the order of the axes, and on no schedule.
+    struct Placed {
+        Placed(std::array<std::string_view, axis_order.size()> axes, Rates of, Account const& account)
+            : order(axes), rates(std::move(of)), times(account, rates) {}
+        std::array<std::string_view, axis_order.size()> order;
+        Rates rates;
+        detail::StageTimes times;
     };
     /// Ranks of the pipeline that have as many of each part.
     struct Holder {
@@ -228,9 +248,8 @@ class Bounds {
     }
     /// Seconds of the micro-batches.
     /// @param added to what each rank's device computes for one
-    [[nodiscard]] double run(Strategy const& c, Rates const& rates, Account const& account,
+    [[nodiscard]] double run(Strategy const& c, detail::StageTimes const& times,
                              std::vector<double> const& added = {}) const {
-        detail::StageTimes const times(account, rates);
         std::vector<double> seconds, computed, before(1, 0.0); // before[i]: through the stages before i
         for (auto const& shape : shapes_) {
             auto const time = times.passes_of(shape);
@@ -271,7 +290,8 @@ class Bounds {
     std::vector<std::vector<std::size_t>> ranks_; ///< the stages of each rank of the pipeline
     std::vector<Holder> holders_;
     std::vector<BySharding> sharded_parts_, sharded_holders_; ///< those that were asked for; holders are a schedule's
-    std::optional<Rates> rates_;
+    std::deque<Placed> placed_, anyhow_; ///< in the orders that were asked for; in any order on each number of nodes
+    Placed const* here_ = nullptr;
 };
 
 } // namespace pentad::planner

@@ -35,18 +35,19 @@ class Rates {
           has_fp8_(c.fp8_products),
           accumulator_peak_(hardware.peak(c.element == Element::f64 ? Element::f64 : Element::f32) *
                             hardware.product_efficiency) {
+        auto const views = c.views();
         for (std::size_t i = 0; i < view_axes.size(); ++i) {
-            auto const groups = groups_along(c, view_axes[i]);
+            auto const groups = groups_along(views, view_axes[i]);
             axes_[i] = {
                 view_axes[i],       groups.extent, &tier(groups), groups.stride, groups.extent / groups.major_extent,
                 groups.major_stride};
         }
-        auto const experts = groups_along(c, ep::name);
+        auto const experts = groups_along(views, ep::name);
         auto const each = nodes_of(experts, hardware.devices_per_node).each;
         set_parts(ep_parts, experts, each > 0 ? each : experts.extent);
-        set_parts(cp_parts, groups_along(c, cp::name), c.block.inner_cp);
+        set_parts(cp_parts, groups_along(views, cp::name), c.block.inner_cp);
         auto const grid = model::tensor_factors(c.block.tensor_kind, c.tp);
-        auto inside = groups_along(c, tp::name);
+        auto inside = groups_along(views, tp::name);
         set_parts(tp_parts, inside, grid ? grid->inner() : 1);
         if (grid) {
             inside.extent = grid->inner();

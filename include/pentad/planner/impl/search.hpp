@@ -72,68 +72,98 @@ PENTAD_INLINE std::vector<Strategy> ways_on(Request const& request, Strategy con
     return ways;
 }
 
-PENTAD_INLINE std::vector<Way> worthwhile(std::vector<Strategy> ways, Request const& request, LeastTimes& times) {
-    // The choice is made on sums; a dry run of each chosen way then confirms that it can run.
-    auto const erase_misfits = [&](auto const& found) {
-        return std::erase_if(
-                   ways, [&](Strategy const& way) { return found(way) && !request.model.why_not(way).empty(); }) > 0;
-    };
-    if (ways.empty()) return {};
-    auto const& machine = request.hardware;
-    auto const per_node = machine.devices_per_node;
-    auto const least = [&](Strategy const& way) { return comparable(times.step(way, may_pair(request, way))); };
-    std::stable_sort(ways.begin(), ways.end(), [&](auto const& a, auto const& b) { return least(a) < least(b); });
-    auto const whole = stage_shapes(request.model, 1, ways.front().recompute).front();
-    auto const sums = [&](Strategy const& way, std::int64_t n) {
-        return Account(request.model, way, 1, n, false, PartsFrom::sums);
-    };
-    std::vector<double> kept;
-    for (auto const& way : ways)
-        sums(way, 1).for_each_kind(whole, [bytes = &kept.emplace_back(0)](MeshPart const& part, double count) {
-            *bytes += count * part.memory.saved;
+/// Chooses among ways to lay a mesh's layers out, by sums of their work.
+class WayChoice {
+  public:
+    WayChoice(std::vector<Strategy> ways, Request const& request, LeastTimes& times)
+        : request_(&request), ways_(std::move(ways)),
+          whole_(stage_shapes(request.model, 1, ways_.front().recompute).front()) {
+        std::stable_sort(ways_.begin(), ways_.end(), [&](Strategy const& a, Strategy const& b) {
+            return comparable(times.step(a, may_pair(request, a))) < comparable(times.step(b, may_pair(request, b)));
         });
-    auto const keeps_least =
-        std::min_element(kept.begin(), kept.end(), [](double a, double b) { return comparable(a) < comparable(b); }) -
-        kept.begin();
-    // The fastest ways in an order of the axes; a way cannot be faster than in the order that suits it best.
-    auto const fastest_in = [&](Strategy const& order) {
-        std::array<std::size_t, 2> fastest{};
-        std::array<double, 2> seconds{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
-        double const passes = static_cast<double>(order.micro_batches) / static_cast<double>(order.pp);
-        bool const may_be_paired = may_pair(request, order);
-        auto const n = dispatch_nodes(request.model, order, per_node);
-        for (std::size_t i = 0; i < ways.size() && least(ways[i]) < passes * std::max(seconds[0], seconds[1]); ++i) {
-            auto way = ways[i];
-            way.order = order.order;
-            auto const time = StageTimes(sums(way, n), Rates(machine, way)).passes_of(whole);
-            std::array<double, 2> const own{time.seconds(), may_be_paired ? time.paired_seconds() : time.seconds()};
-            for (std::size_t k = 0; k < own.size(); ++k)
-                if (comparable(own[k]) < comparable(seconds[k])) seconds[k] = own[k], fastest[k] = i;
-        }
-        return fastest;
-    };
-    std::map<std::int64_t, std::vector<Strategy>> orders; // by what decides between them
-    std::map<std::array<std::string_view, 5>, std::array<std::size_t, 2>> fastest;
-    std::vector<Way> found;
-    for (std::size_t i = 0; i < ways.size(); ++i) {
-        auto& known = orders[ways[i].block.inner_cp];
-        if (known.empty()) known = orders_of(ways[i], machine);
-        std::vector<Strategy> own;
-        for (auto const& order : known) {
-            auto const [at, is_new] = fastest.try_emplace(order.order);
-            if (is_new) at->second = fastest_in(order);
-            bool const is_wanted =
-                static_cast<std::ptrdiff_t>(i) == keeps_least || at->second[0] == i || at->second[1] == i;
-            if (!is_wanted) continue;
-            own.push_back(ways[i]);
-            own.back().order = order.order;
-        }
-        if (!own.empty()) found.push_back({ways[i], std::move(own)});
+        for (auto const& way : ways_) least_.push_back(comparable(times.step(way, may_pair(request, way))));
     }
-    for (auto const& way : found)
-        if (erase_misfits([&](Strategy const& c) { return c == way.mesh; }))
-            return worthwhile(std::move(ways), request, times);
-    return found;
+
+    [[nodiscard]] std::vector<Way> found() {
+        auto const keeps_least = least_kept();
+        std::map<std::int64_t, std::vector<Strategy>> orders; // by what decides between them
+        std::vector<Way> found;
+        for (std::size_t i = 0; i < ways_.size(); ++i) {
+            auto& known = orders[ways_[i].block.inner_cp];
+            if (known.empty()) known = orders_of(ways_[i], request_->hardware);
+            Way own{ways_[i], {}};
+            for (auto const& order : known) {
+                auto const& fastest = fastest_in(order);
+                if (i != keeps_least && fastest[0] != i && fastest[1] != i) continue;
+                auto const seconds = seconds_in(i, order);
+                own.orders.push_back({order.order, passes(order) * std::min(seconds[0], seconds[1]) * (1 - 1e-6)});
+            }
+            if (!own.orders.empty()) found.push_back(std::move(own));
+        }
+        return found;
+    }
+
+  private:
+    using Pair = std::array<double, 2>; ///< passes alone, and paired where a schedule may have pairs
+
+    [[nodiscard]] Account sums(Strategy const& way, std::int64_t nodes) const {
+        return Account(request_->model, way, 1, nodes, false, PartsFrom::sums);
+    }
+    /// Passes of micro-batches through the whole model, as many as a rank's share of a step comes to.
+    [[nodiscard]] static double passes(Strategy const& c) {
+        return static_cast<double>(c.micro_batches) / static_cast<double>(c.pp);
+    }
+    /// The way whose blocks keep the fewest bytes between the passes.
+    [[nodiscard]] std::size_t least_kept() const {
+        std::vector<float> kept;
+        for (auto const& way : ways_) {
+            double bytes = 0;
+            sums(way, 1).for_each_kind(whole_,
+                                       [&](MeshPart const& part, double count) { bytes += count * part.memory.saved; });
+            kept.push_back(comparable(bytes));
+        }
+        return static_cast<std::size_t>(std::min_element(kept.begin(), kept.end()) - kept.begin());
+    }
+    /// Seconds of a pass through the whole model with the axes in an order.
+    [[nodiscard]] Pair seconds_in(std::size_t i, Strategy const& order) const {
+        auto way = ways_[i];
+        way.order = order.order;
+        auto const nodes = dispatch_nodes(request_->model, order, request_->hardware.devices_per_node);
+        auto const time = StageTimes(sums(way, nodes), Rates(request_->hardware, way)).passes_of(whole_);
+        return {time.seconds(), may_pair(*request_, order) ? time.paired_seconds() : time.seconds()};
+    }
+    /// The fastest ways in an order of the axes; a way cannot be faster than in the order that suits it best.
+    [[nodiscard]] std::array<std::size_t, 2> const& fastest_in(Strategy const& order) {
+        auto const [at, is_new] = fastest_.try_emplace(order.order);
+        if (!is_new) return at->second;
+        Pair least{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
+        for (std::size_t i = 0; i < ways_.size() && least_[i] < passes(order) * std::max(least[0], least[1]); ++i) {
+            auto const own = seconds_in(i, order);
+            for (std::size_t k = 0; k < own.size(); ++k)
+                if (comparable(own[k]) < comparable(least[k])) least[k] = own[k], at->second[k] = i;
+        }
+        return at->second;
+    }
+
+    Request const* request_;
+    std::vector<Strategy> ways_; ///< those first that can be fastest
+    std::vector<float> least_;   ///< seconds of a step of each
+    StageShape whole_;           ///< all layers
+    std::map<std::array<std::string_view, 5>, std::array<std::size_t, 2>> fastest_;
+};
+
+PENTAD_INLINE std::vector<Way> worthwhile(std::vector<Strategy> ways, Request const& request, LeastTimes& times) {
+    while (!ways.empty()) {
+        auto found = WayChoice(ways, request, times).found();
+        // A dry run may refuse what sums do not.
+        auto const refused = std::erase_if(found, [&](Way const& way) {
+            if (request.model.why_not(way.mesh).empty()) return false;
+            std::erase(ways, way.mesh);
+            return true;
+        });
+        if (refused == 0) return found;
+    }
+    return {};
 }
 
 PENTAD_INLINE std::vector<std::vector<std::int64_t>> stage_deals(Request const& request, Strategy const& c,

@@ -6,6 +6,7 @@
 #include <pentad/mesh/inline.hpp>
 #include <pentad/planner/pairs.hpp>
 #include <pentad/report/strategy_flags.hpp>
+#include <pentad/strategy/why_not.hpp>
 
 #include <array>
 #include <string>
@@ -150,10 +151,7 @@ PENTAD_INLINE std::string optimizer_flags(model::Optimizer const& optimizer) {
 
 PENTAD_INLINE bool needs_no_clipping(Strategy const& c) {
     if (c.sharding.releases_gradients) return true;
-    return c.pp > 1 && pipeline::traits(c.schedule, {.ranks = static_cast<int>(c.pp),
-                                                     .micro_batches = static_cast<int>(c.micro_batches),
-                                                     .chunks = static_cast<int>(c.chunks)})
-                               .updates > 1;
+    return c.pp > 1 && pipeline::traits(c.schedule, generator_options(c)).updates > 1;
 }
 
 PENTAD_INLINE std::string run_flags(Strategy const& c) {

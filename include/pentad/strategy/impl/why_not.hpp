@@ -7,7 +7,6 @@
 #include <pentad/model/parts.hpp>
 #include <pentad/model/sharding.hpp>
 #include <pentad/model/tensor_kind.hpp>
-#include <pentad/pipeline/generators.hpp>
 #include <pentad/strategy/fields.hpp>
 
 #include <algorithm>
@@ -15,13 +14,6 @@
 #include <utility>
 
 namespace pentad::detail {
-
-inline pipeline::GeneratorOptions generator_options(Strategy const& s) {
-    return {.ranks = static_cast<int>(s.pp),
-            .micro_batches = static_cast<int>(s.micro_batches),
-            .chunks = static_cast<int>(s.chunks),
-            .pairs = s.pairs};
-}
 
 /// Asks rules in turn. A rule is asked where those that it needs hold.
 class Rules {
@@ -234,6 +226,13 @@ PENTAD_INLINE model::PartRanks part_ranks(Strategy const& strategy) {
     ranks.ep = on.ep;
     ranks.etp = on.etp;
     return ranks;
+}
+
+PENTAD_INLINE pipeline::GeneratorOptions generator_options(Strategy const& strategy) {
+    return {.ranks = static_cast<int>(strategy.pp),
+            .micro_batches = static_cast<int>(strategy.micro_batches),
+            .chunks = static_cast<int>(strategy.chunks),
+            .pairs = strategy.pairs};
 }
 
 PENTAD_INLINE std::int64_t stages(Strategy const& strategy) {
