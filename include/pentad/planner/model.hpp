@@ -69,7 +69,7 @@ struct SentRowsOfToken {
     double held = 0;   ///< on ranks with experts of its, this rank among them: these are gathered over etp
 };
 
-/// Where the work of parts is known from.
+/// The source of the work of parts.
 enum class PartsFrom : unsigned char {
     runs, ///< dry runs of them
     /// Sums of fewer dry runs: the way in which attention goes over cp adds as much on every mesh of experts. The bytes

@@ -214,7 +214,7 @@ void for_each_on(Way const& way, Request const& request, Pipelines& pipelines, M
     for (auto const kind : {Kind::none, Kind::selective, Kind::automatic, Kind::full}) {
         bool const is_open = request.open.contains(&Strategy::recompute);
         if (!is_open && kind != Kind::none) continue;
-        // What is computed again only adds.
+        // Recomputation only adds to these bounds.
         auto const may_in = [&](Way::InOrder const& order) { return may(order.seconds, 0.0); };
         if (std::none_of(way.orders.begin(), way.orders.end(), may_in)) return;
         auto c = way.mesh;
@@ -353,7 +353,7 @@ void for_each_configuration(Request const& request, Pipelines& pipelines, May&& 
     while (!starts.empty()) {
         auto const [seconds, number, is_known, mesh] = starts.top();
         starts.pop();
-        if (!may(seconds, 0.0)) continue; // what is computed again only adds
+        if (!may(seconds, 0.0)) continue; // recomputation only adds to it
         if (!is_known)
             push(true, mesh);
         else

@@ -20,7 +20,7 @@ namespace pentad {
 
 /// The ranks of a stage, as the parts of a model share themselves out to them.
 [[nodiscard]] model::PartRanks part_ranks(Strategy const& strategy);
-/// What the generator of its schedule is asked for.
+/// The options of the generator of its schedule.
 [[nodiscard]] pipeline::GeneratorOptions generator_options(Strategy const& strategy);
 /// The stages of the pipeline: pp x chunks.
 [[nodiscard]] std::int64_t stages(Strategy const& strategy);

@@ -157,7 +157,7 @@ class Bounds {
         Account account;
         std::optional<Account> least; ///< with automatic recomputation: of blocks that keep the least
     };
-    /// What depends on the order of the axes, and on no schedule.
+    /// Rates, and times of the stages, in an order of the axes: the same for all schedules.
     struct Placed {
         Placed(std::array<std::string_view, axis_order.size()> axes, Rates of, Account const& account)
             : order(axes), rates(std::move(of)), times(account, rates) {}

@@ -109,7 +109,8 @@ class WayChoice {
     [[nodiscard]] Account sums(Strategy const& way, std::int64_t nodes) const {
         return Account(request_->model, way, 1, nodes, false, PartsFrom::sums);
     }
-    /// Passes of micro-batches through the whole model, as many as a rank's share of a step comes to.
+    /// Micro-batches divided by the ranks of the pipeline: a step takes at least so many passes through the whole
+    /// model.
     [[nodiscard]] static double passes(Strategy const& c) {
         return static_cast<double>(c.micro_batches) / static_cast<double>(c.pp);
     }
