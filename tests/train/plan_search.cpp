@@ -199,7 +199,7 @@ TEST_CASE("without the experts of a mesh a step is bounded from below, and not b
     }
 }
 
-TEST_CASE("the last bits of sums, which differ between compilers and processors, do not change what is searched") {
+TEST_CASE("a search does not depend on how sums are rounded") {
     for (auto const& model : {train::planned_preset("llama-3-8b"), small_deepseek()}) {
         Request request{.model = model,
                         .hardware = with_devices(find_hardware("h100"), 16),

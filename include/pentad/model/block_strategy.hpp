@@ -19,6 +19,7 @@ struct BlockStrategy {
     bool zigzag = false; ///< each rank of cp has an early and a late piece of the sequence: causal attention is even
     AttentionOutput attention_output = AttentionOutput::reduce_scatter;
     /// The largest number of parts in which rows travel to experts on other nodes, each beside the products of another.
+    /// A layer by itself also takes 0: nothing is computed meanwhile.
     std::int64_t row_parts = 8;
 
     friend auto operator<=>(BlockStrategy const&, BlockStrategy const&) = default;
