@@ -3,6 +3,8 @@
 
 #include "options.hpp"
 
+#include <pentad/report/blocks_flag.hpp>
+
 #include <algorithm>
 
 namespace pentad_plan {
@@ -59,7 +61,8 @@ std::vector<FlagGroup> own_groups() {
            "experts see the devices of a stage as edp x ep x etp, as train_lm has it (the ranks of ep, and the width "
            "of each over tp)"}}},
         {"what else one plan has (with --evaluate and --explain)",
-         {{"--order", "AXIS,AXIS,...", "axes of more than one rank, outermost first (dp,pp,ep,cp,tp)"}}},
+         {{"--order", "AXIS,AXIS,...", "axes of more than one rank, outermost first (dp,pp,ep,cp,tp)"},
+          {"--blocks", "LIST", std::string(report::blocks_help)}}},
         {"instead of a search",
          {{"--evaluate", "AXES", "the numbers of one plan: extents of its axes; those left out are 1"},
           {"--explain", "AXES",

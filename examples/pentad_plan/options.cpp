@@ -11,6 +11,7 @@
 #include <pentad/model/presets.hpp>
 #include <pentad/pipeline/generators.hpp>
 #include <pentad/planner/hardware_presets.hpp>
+#include <pentad/report/blocks_flag.hpp>
 #include <pentad/report/field_flags.hpp>
 #include <pentad/report/plan_text.hpp>
 #include <pentad/train/planned.hpp>
@@ -383,6 +384,11 @@ class Parser {
             if (auto const refused = given.sharding.refusal())
                 refuse(report::in_flags(refused->why, [](std::string_view) { return true; }));
         if (has("--order")) read_order(o);
+        if (has("--blocks")) {
+            o.blocks = text("--blocks");
+            if (!report::with_blocks(given, o.blocks))
+                refuse("--blocks " + o.blocks + " is no list such as \"0-3,7:sequence-parallel=on/5:row-parts=2\"");
+        }
         read_context(o);
     }
 

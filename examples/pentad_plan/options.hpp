@@ -33,6 +33,7 @@ struct Options {
         context;                    ///< attention over cp; none: automatic in a search, else a ring
     Extents mesh;                   ///< of the axes that are given
     std::vector<std::string> order; ///< of axes, outermost first; none: as usual
+    std::string blocks;             ///< of one plan: blocks that differ from the rest
 
     std::int64_t prompt = 0, output = 0;
     std::optional<double> rate, first_token_p95_s;

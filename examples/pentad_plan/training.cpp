@@ -5,6 +5,7 @@
 #include <pentad/layout/ml.hpp>
 #include <pentad/planner/pipelines.hpp>
 #include <pentad/planner/stage_layers.hpp>
+#include <pentad/report/blocks_flag.hpp>
 #include <pentad/report/plan_account.hpp>
 #include <pentad/report/plan_svg.hpp>
 #include <pentad/report/plan_table.hpp>
@@ -64,7 +65,7 @@ Strategy strategy_of(Options const& o, Strategy c) {
     if (o.request.open.contains(&model::BlockStrategy::zigzag)) c.block.zigzag = c.cp > 1;
     if (o.request.open.contains(&Strategy::pairs)) c.pairs = c.sends_rows(o.request.model.experts() != nullptr);
     choose_context(o, c);
-    return c;
+    return o.blocks.empty() ? c : report::with_blocks(std::move(c), o.blocks).value();
 }
 Strategy strategy_of(Options const& o) { return strategy_of(o, given_on(o)); }
 

@@ -6,6 +6,7 @@
 
 #include <pentad/model/mixers.hpp>
 #include <pentad/model/tensor_kind.hpp>
+#include <pentad/report/blocks_flag.hpp>
 #include <pentad/train/elements.hpp>
 
 #include <algorithm>
@@ -197,6 +198,14 @@ void repair_latent_attention(Options& o, Complaint& complaint) {
             complaint.leave_out(std::string(flag) + " is of attention that is not latent: leave it out", flag);
 }
 
+/// Refuses a list of blocks that is none.
+void repair_blocks(O& o, Complaint& complaint) {
+    if (o.blocks.empty() || pentad::report::with_blocks(o.strategy, o.blocks)) return;
+    complaint.leave_out("--blocks " + o.blocks + " is no list such as \"0-3,7:sequence-parallel=on/5:row-parts=2\"",
+                        "--blocks");
+    o.blocks.clear();
+}
+
 /// Documents are packed in one dimension of tensor parallelism alone.
 void repair_tensor_kind(O& o, Complaint& complaint) {
     if (o.strategy.block.tensor_kind != pentad::model::TensorKind::one_d && o.pack)
@@ -253,6 +262,7 @@ Conclusion conclude(Options options, Complaint complaint, int ranks, bool sugges
     repair_mixers(options, complaint);
     repair_latent_attention(options, complaint);
     repair_tensor_kind(options, complaint);
+    repair_blocks(options, complaint);
     repair_router(options, complaint);
     repair_expert_mesh(options, complaint);
     repair_schedule(options, complaint);

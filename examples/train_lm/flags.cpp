@@ -5,6 +5,7 @@
 #include <pentad/mesh/number.hpp>
 #include <pentad/model/router.hpp>
 #include <pentad/model/tensor_kind.hpp>
+#include <pentad/report/blocks_flag.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -72,6 +73,7 @@ std::vector<FlagGroup> make_flag_groups() {
            "ranks of cp that a node holds)",
            IntegerValue{&O::cp_inner, 0, 1 << 16}},
           strategy("--attention-output", Effect::nothing),
+          {"--blocks", Effect::nothing, "LIST", std::string(pentad::report::blocks_help), TextValue{&O::blocks}},
           {"--expert-mesh", Effect::nothing, "AXES",
            "experts see the ranks of dp x cp x tp as edp x ep x etp, edp=1,ep=4,etp=2: copies, ranks with different "
            "experts, and ranks that share the width of each (default: the ranks of ep in --mesh, whose width tp "

@@ -113,6 +113,7 @@ struct Options {
 
     std::int64_t slices = 1;   ///< of each sequence
     std::string stages;        ///< layers of each stage, "3,5,4,4", or "balanced"; empty: as many for each
+    std::string blocks;        ///< "0-3:sequence-parallel=on", of blocks that differ from the rest
     std::string pair = "auto"; ///< auto, on, off
     std::string schedule_file;
     std::string cp = "ring";                 ///< ring, allgather, ulysses, two-level, double-ring, auto
@@ -188,7 +189,8 @@ struct LatentChoice {
 [[nodiscard]] LatentChoice latent_of(Options const& options);
 /// The model of the sizes, or that of --model.
 [[nodiscard]] pentad::model::Model make_model(Options const& options);
-/// How the run lies on its ranks, and all of it. A list of --stages that cannot be read is left out.
+/// How the run lies on its ranks, and all of it. A list of --stages or --blocks that cannot be read is left
+/// out.
 [[nodiscard]] pentad::Strategy strategy_of(Options const& options);
 [[nodiscard]] pentad::train::RunSettings make_settings(Options const& options);
 /// Whether the run has steps, or a state to save: otherwise it holds weights alone.

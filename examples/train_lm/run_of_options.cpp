@@ -2,6 +2,7 @@
 #include "options.hpp"
 
 #include <pentad/model/optimizer.hpp>
+#include <pentad/report/blocks_flag.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -67,6 +68,7 @@ pentad::Strategy strategy_of(Options const& o) {
         s.stage_layers = stage_layers(o.stages).value_or(std::vector<std::int64_t>{}); // conclude() refuses it
     s.block.use(o.context_split());
     s.block.zigzag = o.zigzag;
+    if (!o.blocks.empty()) s = pentad::report::with_blocks(s, o.blocks).value_or(s); // conclude() refuses it
     s.recompute = recomputation_of(o);
     s.optimizer = make_optimizer(o);
     s.offload = offload_of(o);

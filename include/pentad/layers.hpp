@@ -20,6 +20,7 @@
 #include <pentad/layers/linear_attention.hpp>
 #include <pentad/layers/mamba2.hpp>
 #include <pentad/layers/parameter.hpp>
+#include <pentad/layers/places.hpp>
 #include <pentad/layers/positions.hpp>
 #include <pentad/layers/projection.hpp>
 #include <pentad/layers/registry.hpp>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/report/activity.hpp>
+#include <pentad/report/blocks_flag.hpp>
 #include <pentad/report/chart_svg.hpp>
 #include <pentad/report/chart_text.hpp>
 #include <pentad/report/field_flags.hpp>

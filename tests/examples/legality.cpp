@@ -81,6 +81,15 @@ Strategy drawn(Draw& draw, bool has_experts) {
             model::ContextChoice{static_cast<model::ContextChoice::Kind>(draw.number({0, 1, 2})), 0, 0}.on(s.cp));
         s.block.zigzag = draw.once_in(2);
     }
+    if (draw.once_in(4))
+        for (auto i = draw.number({1, 2, 4}); i-- > 0;) {
+            auto& block = s.blocks.emplace_back(s.block);
+            if (draw.once_in(2)) block.sequence_parallel = !block.sequence_parallel;
+            if (draw.once_in(4)) block.attention_output = model::AttentionOutput::all_to_all;
+            if (draw.once_in(16)) block.row_parts = draw.number({0, 2});
+            if (draw.once_in(16)) block.tensor_kind = model::TensorKind::two_d;
+        }
+    while (!s.blocks.empty() && s.blocks.back() == s.block) s.blocks.pop_back();
     s.sharding.stage = static_cast<int>(draw.number({0, 0, 1, 2, 3}));
     s.sharding.ranks = draw.once_in(4) ? static_cast<int>(draw.number({1, 2, 3})) : 0;
     s.sharding.keeps_parameters = draw.once_in(6);

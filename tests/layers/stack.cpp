@@ -91,7 +91,7 @@ auto make_blocks(model::Recomputation const& recompute, std::size_t count) {
             .template add<model::PlainMlp, PlainMlp<>, Stream>()
             .template add<NormedMlp, NormedMlpLayer, Stream>();
         return TypedStack<Stream>{
-            Stack<f64, Exec>(setup, Stream::value, described(count), registry, 0, count, recompute)};
+            Stack<f64, Exec>({setup, Stream::value}, described(count), registry, 0, count, recompute)};
     };
 }
 
@@ -174,7 +174,7 @@ TEST_CASE("a part that the registry has no layer for is refused by name") {
     OnMesh const mesh({.tp = world_size()});
     LayerSetup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12};
     auto const make = [&] {
-        return Stack<f64, Exec>(setup, SequenceStream<f64>::value, described(1), LayerRegistry<f64, Exec>(), 0, 1, {});
+        return Stack<f64, Exec>({setup, SequenceStream<f64>::value}, described(1), LayerRegistry<f64, Exec>(), 0, 1, {});
     };
     CHECK_THROWS_WITH_AS(make(),
                          "there is no layer for the part 'gated MLP' of model.layers.0.first "
@@ -207,7 +207,7 @@ TEST_CASE("each piece keeps less between the passes, and what is recomputed is f
         LayerRegistry<f64, Exec> registry;
         registry.template add<model::GatedMlp, GatedMlp<>, Stream>();
         model::Model const model{.hidden = 8, .blocks = {{{{model::GatedMlp{12}, "mlp", "norm"}}}}};
-        TypedStack<Stream> layer{Stack<f64, Exec>(setup, Stream::value, model, registry, 0, 1, recompute)};
+        TypedStack<Stream> layer{Stack<f64, Exec>({setup, Stream::value}, model, registry, 0, 1, recompute)};
         Parameters<f64> const parameters(layer, [](std::string const& name) {
             return drawn({name.find("norm") == std::string::npos ? std::size_t{96} : std::size_t{8}}, name);
         });

@@ -74,6 +74,7 @@ TEST_CASE("a field of a strategy has a flag of its own, or is said together with
                                             "block.context",
                                             "block.inner_cp",
                                             "block.zigzag",
+                                            "blocks",
                                             "stage_layers",
                                             "balances_stages",
                                             "optimizer", // a variant, whose numbers have flags

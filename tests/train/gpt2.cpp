@@ -70,7 +70,7 @@ struct ModelRun {
                 .seq = length,
                 .block = {.zigzag = dealt == Order::zigzag}},
           predictors(described.predictors.size()),
-          model(setup, Stream::value, described, train::decoder_layers<f64, Exec>(),
+          model({setup, Stream::value}, described, train::decoder_layers<f64, Exec>(),
                 train::stages_of(schedule, on.communicators.coordinate("pp"), train::even_layers(2, on.shape.pp), 2),
                 recompute) {
         model.for_each_parameter([&](auto& parameter) {
@@ -100,8 +100,7 @@ struct ModelRun {
                           .ahead = ahead,
                           .predicted_scale = predicted_scale,
                           .loss_scale = 1.0 / (sequences * length)});
-        train::Executor<Model, f64, Exec> executor(mesh.context, model, Stream::value,
-                                                   {sequences, length, setup.hidden});
+        train::Executor<Model, f64, Exec> executor(mesh.context, model, {sequences, length, setup.hidden});
         executor.run(schedule, passes);
         Tensor<Sums, Exec> const sum(mesh.context, {1});
         auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), sum.summands());

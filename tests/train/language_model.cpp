@@ -77,7 +77,7 @@ void check_model(Arrays const& arrays, MeshShape const& m, Variant const& how) {
                                  .block = {.context = how.strategy, .zigzag = how.order == Order::zigzag}};
     using Model = train::LanguageModel<f64, Exec>;
     auto const schedule = pipeline::generate(how.gpipe ? "gpipe" : "1f1b", {.ranks = m.pp, .micro_batches = 1});
-    Model model(setup, Stream::value, described, train::decoder_layers<f64, Exec>(),
+    Model model({setup, Stream::value}, described, train::decoder_layers<f64, Exec>(),
                 train::stages_of(schedule, mesh.communicators.coordinate("pp"), train::even_layers(2, m.pp), 2),
                 {.kind = how.recompute ? model::Recomputation::Kind::full : model::Recomputation::Kind::none});
     Parameters<f64> const parameters(model, [&](std::string const& name) { return arrays.at(name); });
@@ -90,7 +90,7 @@ void check_model(Arrays const& arrays, MeshShape const& m, Variant const& how) {
                       .loss_scale = 1.0 / (sequences * length),
                       .balance_scale = arrays.at("aux_coef").values[0],
                       .z_scale = arrays.at("z_coef").values[0]});
-    train::Executor<Model, f64, Exec> executor(mesh.context, model, Stream::value, {sequences, length, setup.hidden});
+    train::Executor<Model, f64, Exec> executor(mesh.context, model, {sequences, length, setup.hidden});
     executor.run(schedule, passes);
 
     Tensor<Sums, Exec> const sums(mesh.context, {1});

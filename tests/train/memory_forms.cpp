@@ -130,7 +130,7 @@ void check(Ranks const& ranks, ZeroSharding sharding, bool recomputes = true) {
                                  .hidden = described.hidden,
                                  .batch = sequences,
                                  .seq = static_cast<std::size_t>(tokens)};
-    Model model(setup, Stream::value, described, train::decoder_layers<T, Exec>(),
+    Model model({setup, Stream::value}, described, train::decoder_layers<T, Exec>(),
                 {{.count = static_cast<std::size_t>(layers)}},
                 {.kind = recomputes ? model::Recomputation::Kind::full : model::Recomputation::Kind::none});
     zero::ParameterStore<T, Exec> store(mesh.context, model, 1, sharding, 1);

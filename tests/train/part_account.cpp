@@ -45,7 +45,7 @@ void compare(MeshShape const& m, train::RunSettings const& settings, bool sequen
         std::size_t block = 0;
         while (is_block && model.kind_of(static_cast<std::int64_t>(block)) != part - 1) ++block;
         train::StageLayers const layers{0, block, is_block ? 1u : 0u, is_first, is_last};
-        auto const account = train::account_of(setup, Stream::value, settings.model, registry, layers,
+        auto const account = train::account_of({setup, Stream::value}, settings.model, registry, layers,
                                                settings.strategy.recompute.of(0));
         auto const& expected = planned.parts()[part];
         INFO(m.text(), " part ", part, " sp ", sequence_parallel);
@@ -185,7 +185,7 @@ TEST_CASE(
                                              .batch = 1,
                                              .seq = own_tokens * static_cast<std::size_t>(ranks)};
                 auto const registry = train::decoder_layers<f32, Exec>();
-                auto const account = train::account_of(setup, InvariantStream<f32>::value, model, registry,
+                auto const account = train::account_of({setup, InvariantStream<f32>::value}, model, registry,
                                                        train::StageLayers{0, 0, 1, false, false}, {});
                 double flops = 0, sent = 0;
                 for (auto const* pass : {&account.forward, &account.backward_data, &account.backward_weight})
@@ -223,7 +223,7 @@ TEST_CASE("ranks of tp send each token once to ep, gather what arrived over etp,
         Context<Exec> const context(communicators);
         LayerSetup<Exec> const setup{.context = context, .hidden = model.hidden, .batch = 4, .seq = 64};
         auto const account =
-            train::account_of(setup, Stream::value, model, registry, train::StageLayers{0, 0, 1, false, false}, {});
+            train::account_of({setup, Stream::value}, model, registry, train::StageLayers{0, 0, 1, false, false}, {});
         // 32 tokens on each rank.
         double const own = 4 * 64 / 8.0, chosen = planner::mean_groups_of_a_token({16, on.ep, 2}),
                      arrived = own * chosen, row = 64 * sizeof(f32), word = sizeof(f32);

@@ -162,7 +162,7 @@ TEST_CASE("planner and program deal layers to stages in the same way") {
     auto const model = train::planned_preset("llama-1b");
     for (std::int64_t stages = 1; stages <= model.layers(); ++stages) {
         std::vector<std::int64_t> planned;
-        for (auto const& shape : planner::stage_shapes(model, stages)) planned.push_back(shape.count);
+        for (auto const& shape : planner::stage_shapes(model, Strategy{}, stages)) planned.push_back(shape.count);
         CHECK(planned == pipeline::dealt_layers(model.layers(), stages));
         auto const [least, most] = std::minmax_element(planned.begin(), planned.end());
         CHECK(*most - *least <= 1);

@@ -90,9 +90,11 @@ double planned_across(planner::Model const& model, pentad::Strategy const& c, pi
     // Where each node has one rank, its part of ep is all of it.
     auto const axis = nodes == c.expert_mesh().ep ? std::string_view("ep") : std::string_view(outer<ep>::name);
     double const tokens = static_cast<double>(c.micro_batch() * c.seq) / static_cast<double>(c.cp * c.tp);
-    auto const accounts = model.accounts(c, nodes, c.recompute.of(0));
+    auto shape_of_part = model.shape(c, nodes);
+    shape_of_part.recompute = c.recompute.of(0);
+    auto const accounts = model.accounts(shape_of_part);
     double sum = 0;
-    for (auto const& shape : planner::stage_shapes(model, schedule.stages()))
+    for (auto const& shape : planner::stage_shapes(model, c, schedule.stages()))
         for (std::size_t kind = 0; kind < shape.of_kind.size(); ++kind)
             for (auto const* pass : {&accounts.block(kind).forward, &accounts.block(kind).backward_data})
                 for (auto const& x : pass->work)
@@ -276,6 +278,35 @@ TEST_CASE("heads that are exchanged for sequence behind attention") {
     run.strategy.recompute = {.kind = model::Recomputation::Kind::selective, .pieces = {model::Piece::attention}};
     run.strategy.sharding.stage = 3;
     if (n == 4) compare({.cp = 2, .tp = 2}, run, {.sequence_parallel = true});
+}
+
+TEST_CASE("blocks whose streams differ") {
+    int const n = world_size();
+    if (n == 1) return;
+    model::BlockStrategy const shards{.sequence_parallel = true}, whole{},
+        exchanges{.attention_output = model::AttentionOutput::all_to_all};
+    auto run = dense(4);
+    run.strategy.seq = 60; // is padded where tokens are dealt to tp
+    std::vector<MeshShape> meshes{{.tp = n}};
+    if (n >= 4) meshes.push_back({.pp = 2, .tp = n / 2});
+    if (n == 4) meshes.push_back({.cp = 2, .tp = 2});
+    for (auto const& m : meshes)
+        for (bool const sequence_parallel : {false, true}) { // of the ends
+            run.strategy.block.sequence_parallel = sequence_parallel;
+            for (auto const& blocks : {std::vector{shards, whole, shards, whole}, {whole, whole, shards, shards}}) {
+                run.strategy.blocks = blocks;
+                run.strategy.recompute = {};
+                compare(m, run, {.sequence_parallel = sequence_parallel});
+                run.strategy.recompute = {.kind = model::Recomputation::Kind::full, .every = 2};
+                compare(m, run, {.sequence_parallel = sequence_parallel});
+            }
+        }
+    run.strategy.block.sequence_parallel = false;
+    run.strategy.blocks = {exchanges, shards, exchanges, whole};
+    run.strategy.recompute = {};
+    if (n <= 4) compare({.tp = n}, run);
+    change(run, [](auto& sizes) { sizes.experts = 4; });
+    if (n == 4) compare({.ep = 2, .tp = 2}, run);
 }
 
 TEST_CASE("tensor parallelism on a grid") {

@@ -130,7 +130,7 @@ void check_saved(MeshShape const& m, std::optional<std::size_t> query_rank = {})
     for (auto const& recompute : kinds) {
         settings.strategy.recompute = recompute;
         using T = typename Stream::element;
-        Stack<T, Exec> blocks(setup, Stream::value, settings.model, train::decoder_layers<T, Exec>(), 0, 4, recompute);
+        Stack<T, Exec> blocks({setup, Stream::value}, settings.model, train::decoder_layers<T, Exec>(), 0, 4, recompute);
         Parameters<T> const parameters(blocks, [](std::string const&) { return Whole{}; });
         typename Stack<T, Exec>::Saved saved;
         Pass<Exec> pass{.context = on.context};
@@ -142,7 +142,7 @@ void check_saved(MeshShape const& m, std::optional<std::size_t> query_rank = {})
         auto const c = strategy_on(m, settings, std::is_same_v<Stream, SequenceStream<f32>>);
         planner::Account const account(model, c);
         double planned = 0;
-        auto shape = planner::stage_shapes(model, 1, recompute).front();
+        auto shape = planner::whole_shape(model, c);
         shape.is_first = shape.is_last = false;
         account.for_each_kind(
             shape, [&](planner::MeshPart const& part, double count) { planned += count * part.sums->memory.saved; });

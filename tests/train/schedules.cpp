@@ -128,7 +128,7 @@ Outcome emulate(train::RunSettings const& settings, int stages, int updates, aut
     here.placements = {std::vector<int>(static_cast<std::size_t>(stages), 0)};
     using Model = train::LanguageModel<f64, Exec>;
     Model model(
-        setup, Stream::value, settings.model, train::decoder_layers<f64, Exec>(),
+        {setup, Stream::value}, settings.model, train::decoder_layers<f64, Exec>(),
         train::stages_of(here, 0, uneven_layers(sizes(settings.model).layers, stages), sizes(settings.model).layers),
         {});
     zero::ParameterStore<f64, Exec> store(mesh.context, model, settings.seed, {}, 1 << 20);
@@ -382,7 +382,7 @@ TEST_CASE("a thousand mutated schedules that are accepted give the gradients of 
                                      .slices = static_cast<std::size_t>(original.slices)};
         auto const layers = uneven_layers(sizes(settings.model).layers, original.stages());
         using Model = train::LanguageModel<f64, Exec>;
-        Model model(setup, Stream::value, settings.model, train::decoder_layers<f64, Exec>(),
+        Model model({setup, Stream::value}, settings.model, train::decoder_layers<f64, Exec>(),
                     train::stages_of(original, train::pipeline_rank(original, world_rank()), layers,
                                      sizes(settings.model).layers),
                     {});
@@ -391,8 +391,7 @@ TEST_CASE("a thousand mutated schedules that are accepted give the gradients of 
         auto const text = varied_text();
         io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.strategy.seq), settings.seed);
         batch.load(data, 1);
-        train::Executor<Model, f64, Exec> executor(mesh.context, model, Stream::value,
-                                                   {setup.batch, setup.seq, sizes(settings.model).hidden});
+        train::Executor<Model, f64, Exec> executor(mesh.context, model, {setup.batch, setup.seq, sizes(settings.model).hidden});
         // Copies of a stage each have the gradients of their micro-batches.
         auto const gradients = [&](pipeline::Schedule const& schedule) {
             store.clear_gradients();

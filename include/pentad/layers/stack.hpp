@@ -1,12 +1,14 @@
 // The blocks of a model on this rank, as a list made at run time from the description: each a row of residual branches,
-// y = x + part(norm(x)).
+// y = x + part(norm(x)), on a stream of its own layout.
 #pragma once
 
 #include <pentad/kernels/elementwise.hpp>
+#include <pentad/layers/places.hpp>
 #include <pentad/layers/registry.hpp>
 #include <pentad/layers/unit.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/model/recomputation.hpp>
+#include <pentad/tensor/any_tensor.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -42,23 +44,32 @@ class Stack {
         }
     };
 
-    /// Blocks [first, first + count) of the model, from a stream to itself.
-    /// @param stream its layout, which outlives the stack
+    /// Blocks [first, first + count) of the model. The first takes the stream in the layout of the block before it.
+    /// Collective over the groups of the axes that layers, and streams of different layouts, communicate along.
     /// @param recompute of each block of the model: of one that recomputes everything only the input is saved
-    Stack(LayerSetup<Exec> const& setup, LayoutValue const& stream, model::Model const& model,
-          LayerRegistry<T, Exec> const& registry, std::size_t first, std::size_t count,
-          model::Recomputation const& recompute)
+    /// @param meets_end whether the last block hands its output over in the layout of the model's ends; else in its own
+    Stack(ModelPlaces<Exec> const& places, model::Model const& model, LayerRegistry<T, Exec> const& registry,
+          std::size_t first, std::size_t count, model::Recomputation const& recompute, bool meets_end = false)
         : first_(first), blocks_(count) {
+        auto const edge = [](PartPlace<Exec> const& from, PartPlace<Exec> const& to) {
+            if (from.stream == to.stream) return Edge();
+            Edge made(*from.stream, *to.stream);
+            made.prepare(to.setup->context);
+            return made;
+        };
+        if (meets_end) exit_ = edge(places.before(first + count), places.ends());
         for (std::size_t i = 0; i < count; ++i) {
             auto const recomputed = recompute.of(first + i);
+            auto const& [setup, stream] = places.of(first + i);
             auto& block = blocks_[i];
+            block.entry = edge(places.before(first + i), places.of(first + i));
             block.is_recomputed = recomputed.whole;
             block.first_unit = units_.size();
             for (auto const& branch : model.block(first + i).branches) {
                 std::string const prefix = model::Model::prefix(first + i);
                 auto& made = block.branches.emplace_back();
-                made.part = registry.make(setup, stream, branch.part, prefix + branch.name);
-                made.norm = registry.make_norm(setup, stream, model.norm, prefix + branch.norm);
+                made.part = registry.make(*setup, *stream, branch.part, prefix + branch.name);
+                made.norm = registry.make_norm(*setup, *stream, model.norm, prefix + branch.norm);
                 if (!recomputed.whole) made.recomputed = recomputed.pieces & made.part->pieces();
                 made.part->recompute(made.recomputed);
                 if (!recomputed.whole || block.branches.size() == 1) units_.emplace_back();
@@ -73,6 +84,7 @@ class Stack {
         prepare(saved);
         auto* const memory = pass.saves ? pass.saved : nullptr;
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
+            x = blocks_[i].entry.forward(std::move(x));
             if (memory != nullptr) memory->begin(x.block().name());
             if (blocks_[i].is_recomputed) saved.blocks[i].x = x;
             for (std::size_t at = 0; at < blocks_[i].units(); ++at) {
@@ -87,9 +99,10 @@ class Stack {
             if (!pass.saves) saved.blocks[i].clear();
             if (memory != nullptr) saved.blocks[i].record = memory->end(x.block().name(), saved.blocks[i].record);
         }
-        return x;
+        return exit_.forward(std::move(x));
     }
     Any backward_data(Pass<Exec>& pass, Any dy, Saved& saved) const {
+        dy = exit_.backward(std::move(dy));
         for_each_unit_backwards(pass, saved, [&](std::size_t i, std::size_t at) {
             dy = backward_data(i, at, pass, std::move(dy), saved.blocks[i]);
         });
@@ -101,6 +114,7 @@ class Stack {
     }
     /// Both backward passes, unit by unit: what is saved is freed, and gradients are complete, as early as can be.
     Any backward(Pass<Exec>& pass, Any dy, Saved& saved) const {
+        dy = exit_.backward(std::move(dy));
         for_each_unit_backwards(pass, saved, [&](std::size_t i, std::size_t at) {
             dy = backward_data(i, at, pass, std::move(dy), saved.blocks[i]);
             backward_weight(i, at, pass, saved.blocks[i]);
@@ -151,6 +165,7 @@ class Stack {
         std::size_t begin, end;
     };
     struct Block {
+        Edge entry;                 ///< from the stream of the block before
         bool is_recomputed = false; ///< all of it
         std::vector<Branch> branches;
         std::size_t first_unit = 0;
@@ -215,6 +230,7 @@ class Stack {
                 dy = std::move(dx);
             }
         });
+        if (of_block == 0) dy = blocks_[i].entry.backward(std::move(dy));
         return dy;
     }
     void backward_weight(std::size_t i, std::size_t of_block, Pass<Exec>& pass, typename Saved::Block& saved) const {
@@ -229,6 +245,7 @@ class Stack {
 
     std::size_t first_; ///< of the model's blocks
     std::vector<Block> blocks_;
+    Edge exit_; ///< to the model's ends
     std::vector<Unit<T, Exec>> units_;
 };
 

@@ -47,17 +47,20 @@ struct PerAxis {
 using MeshAxes = std::array<MeshAxisValue, view_axes.size()>;
 MeshAxes mesh_of(Strategy const& c, Model const& model, int copies = 1, std::int64_t nodes = 1, bool ends_meet = false);
 
-/// Groups of alike layers: blocks of one kind with the same recomputation. Automatic recomputation that is not chosen
-/// yet counts as none.
+/// Groups of alike layers: blocks of one kind with the same recomputation that lie on their ranks alike and take the
+/// stream from alike ones. Automatic recomputation that is not chosen yet counts as none.
 struct AlikeLayers {
     struct Alike {
         std::size_t kind = 0;
         model::BlockRecomputation recompute{};
+        model::BlockStrategy block{}, before{}; ///< of a layer, and of what hands it the stream
+
+        friend bool operator==(Alike const&, Alike const&) = default;
     };
     std::vector<Alike> alike;          ///< in the order of the layers that are the first of them
     std::vector<std::size_t> of_layer; ///< its place among them
 
-    explicit AlikeLayers(Model const& model, model::Recomputation const& recompute = {});
+    explicit AlikeLayers(Model const& model, Strategy const& c = {});
 };
 
 /// What a stage of the pipeline is made of: layers [first, first + count), so many of each that are alike, and the
@@ -68,16 +71,14 @@ struct StageShape {
     bool is_first = false, is_last = false;
 };
 
-/// The stages with so many layers each.
-std::vector<StageShape> stage_shapes(Model const& model, std::vector<std::int64_t> const& layers,
-                                     model::Recomputation const& recompute = {});
-/// Layers of each stage: as many for each where they divide; else the first stages, which have no head, one more.
-std::vector<StageShape> stage_shapes(Model const& model, std::int64_t stages,
-                                     model::Recomputation const& recompute = {});
-/// The stages of a configuration whose schedule has so many: with the layers that it gives, or dealt evenly.
-inline std::vector<StageShape> stage_shapes(Model const& model, Strategy const& c, std::int64_t stages) {
-    return c.stage_layers.empty() ? stage_shapes(model, stages, c.recompute)
-                                  : stage_shapes(model, c.stage_layers, c.recompute);
+/// The stages of a configuration with so many layers each.
+std::vector<StageShape> stage_shapes(Model const& model, Strategy const& c, std::vector<std::int64_t> const& layers);
+/// The stages of a configuration whose schedule has so many: with the layers that it gives; or as many for each where
+/// they divide, and else one more for the first stages, which have no head.
+std::vector<StageShape> stage_shapes(Model const& model, Strategy const& c, std::int64_t stages);
+/// All of the model as one stage.
+inline StageShape whole_shape(Model const& model, Strategy const& c = {}) {
+    return stage_shapes(model, c, std::vector{model.layers()}).front();
 }
 
 /// What a rank sends in a step to synchronise gradients and parameters, in bytes: gradients are reduced over the axes
@@ -191,15 +192,19 @@ class Account {
     }
     /// The embedding, a block of each kind, the head.
     [[nodiscard]] std::vector<MeshPart> const& parts() const { return parts_; }
-    /// A block of some kind of the model's that recomputes this.
-    [[nodiscard]] MeshPart block(std::size_t kind, model::BlockRecomputation const& recompute) const;
+    /// A block as these.
+    [[nodiscard]] MeshPart block(AlikeLayers::Alike const& alike) const;
     /// The place of a part among them.
     [[nodiscard]] std::size_t index_of(MeshPart const& part) const {
         return static_cast<std::size_t>(&part - parts_.data());
     }
     [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return mesh_; }
-    /// Bytes of the residual stream of a micro-batch on a rank.
-    [[nodiscard]] double stream() const { return accounts_->stream; }
+    /// Bytes of the residual stream of a micro-batch on a rank, as a stage takes it.
+    [[nodiscard]] double input(StageShape const& stage) const {
+        return streams_[static_cast<std::size_t>(stage.first)];
+    }
+    /// The most of them between two blocks.
+    [[nodiscard]] double stream() const { return *std::max_element(streams_.begin(), streams_.end()); }
     /// The parameters of a stage in buckets.
     [[nodiscard]] std::vector<Bucket> buckets(StageShape const& stage) const;
     /// Numbers that every step reduces, 8 bytes each: the norm of the gradient, the loss, its auxiliary losses, and how
@@ -213,9 +218,10 @@ class Account {
     std::int64_t nodes_;
     PartsFrom from_;
     MeshAxes mesh_;
-    Parts const* accounts_;
+    Parts const* ends_;
     AlikeLayers layers_;
     std::vector<MeshPart> parts_;
+    std::vector<double> streams_; ///< bytes before each block, and behind the last
 };
 
 } // namespace pentad::planner

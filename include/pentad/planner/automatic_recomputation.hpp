@@ -50,8 +50,8 @@ std::vector<std::vector<Bucket>> held_buckets(Account const& account, pipeline::
 
 namespace detail {
 
-/// What a block of some kind can recompute: each set of pieces of which every one saves memory, and all of it.
-std::vector<model::BlockRecomputation> choices_of(Account const& account, std::size_t kind);
+/// What blocks of some kind can recompute: each set of pieces of which every one saves memory, and all of it.
+std::vector<model::BlockRecomputation> choices_of(Account const& account, AlikeLayers::Alike alike);
 
 /// The recomputation problems of a pipeline's ranks; ranks that fit without recomputation have none.
 struct RecomputationProblems {
@@ -61,8 +61,9 @@ struct RecomputationProblems {
         RecomputationProblem problem;
         std::vector<std::int64_t> layers; ///< of each of its parts; -1: none
     };
-    std::vector<std::vector<model::BlockRecomputation>> choices; ///< of each kind of block
-    std::vector<OfRanks> of_ranks;
+    AlikeLayers kinds;
+    std::vector<std::vector<model::BlockRecomputation>> choices{}; ///< of each kind of block
+    std::vector<OfRanks> of_ranks{};
 };
 /// @param work the work of a block with these times, which a solution minimises; other arguments as of
 /// automatic_recomputation()

@@ -77,7 +77,7 @@ namespace detail {
 
 /// What a schedule is simulated with.
 pipeline::Costs costs_of(Account const& account, std::vector<StageShape> const& shapes,
-                         std::vector<StageTime> const& times, Rates const& rates, Strategy const& c, double activation);
+                         std::vector<StageTime> const& times, Rates const& rates, Strategy const& c);
 
 /// What one rank of the pipeline holds, does and sends in a step.
 struct RankAccount {
@@ -92,8 +92,7 @@ struct RankAccount {
 };
 
 RankAccount account_of(int rank, pipeline::Schedule const& schedule, Account const& account,
-                       std::vector<StageShape> const& shapes, std::vector<StageTime> const& times, Strategy const& c,
-                       double activation);
+                       std::vector<StageShape> const& shapes, std::vector<StageTime> const& times, Strategy const& c);
 
 } // namespace detail
 

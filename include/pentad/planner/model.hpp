@@ -31,6 +31,7 @@ struct PartShape {
     std::int64_t micro_batch = 1, seq = 1; ///< sequences, and tokens of each
     std::int64_t padding = 0;              ///< of which so many are padding
     model::BlockStrategy block{};          ///< row_parts is as by default
+    model::BlockStrategy before{};         ///< of what hands it the stream: as `block` but for the stream's layout
     model::BlockRecomputation recompute{}; ///< of each block. With any, blocks alone are run
     Element element = Element::bf16;
     Compact rows = Compact::none;    ///< as of a model::Precision
@@ -49,6 +50,16 @@ struct PartShape {
     [[nodiscard]] PartShape in_a_ring() const {
         auto shape = *this;
         shape.block.use({});
+        shape.before.use({});
+        return shape;
+    }
+    /// Of a part that lies on its ranks so. @param from of what hands it the stream
+    [[nodiscard]] PartShape laid(model::BlockStrategy const& own, model::BlockStrategy const& from) const {
+        auto shape = *this;
+        shape.block = own;
+        shape.block.row_parts = model::BlockStrategy{}.row_parts; // nothing of it is planned
+        shape.before = shape.block;
+        shape.before.sequence_parallel = from.sequence_parallel;
         return shape;
     }
 
@@ -120,22 +131,23 @@ class Model {
     /// The experts of the first block that has any, or null.
     [[nodiscard]] model::Experts const* experts() const { return known_->description.first<model::Experts>(); }
 
-    /// The parts, found once for each shape. @throws std::invalid_argument where they cannot be laid out so
-    /// @param recompute of each block; with any, there are blocks alone
-    [[nodiscard]] Parts const& parts(Strategy const& c, std::int64_t nodes,
-                                     model::BlockRecomputation const& recompute = {},
-                                     PartsFrom from = PartsFrom::runs) const;
+    /// The parts, found once for each shape; of blocks that recompute anything there are these alone.
+    /// @throws std::invalid_argument where they cannot be laid out so
+    [[nodiscard]] Parts const& parts(PartShape shape, PartsFrom from = PartsFrom::runs) const;
+    [[nodiscard]] Parts const& parts(Strategy const& c, std::int64_t nodes) const { return parts(shape(c, nodes)); }
     /// Why they cannot be laid out so; empty where they can.
     [[nodiscard]] std::string const& why_not(Strategy const& c) const { return look_up(shape(c, 1)).why_not; }
     /// Whether their sums are known.
     [[nodiscard]] bool has_sums(Strategy const& c) const { return look_up_sums(shape(c, 1)).why_not.empty(); }
-    /// All that the account of a part depends on. @param nodes as of parts()
-    [[nodiscard]] PartShape shape(Strategy const& c, std::int64_t nodes,
-                                  model::BlockRecomputation const& recompute = {}) const;
+    /// All that the account of a part depends on that lies on its ranks as the model's ends.
+    /// @param nodes to which dispatch takes a token once each: dispatch_nodes()
+    [[nodiscard]] PartShape shape(Strategy const& c, std::int64_t nodes) const;
     /// All that was recorded. @throws std::invalid_argument where they cannot be laid out so
-    [[nodiscard]] PartAccounts accounts(Strategy const& c, std::int64_t nodes,
-                                        model::BlockRecomputation const& recompute = {}) const {
-        return known_->runner(shape(c, nodes, recompute), PerPart<bool>(count_, true), false);
+    [[nodiscard]] PartAccounts accounts(PartShape const& shape) const {
+        return known_->runner(shape, PerPart<bool>(count_, true), false);
+    }
+    [[nodiscard]] PartAccounts accounts(Strategy const& c, std::int64_t nodes) const {
+        return accounts(shape(c, nodes));
     }
 
   private:

@@ -40,6 +40,7 @@ inline constexpr std::array more_field_flags{
     FieldFlag{"batch", "--batch"},
     FieldFlag{"pairs", "--pair"},
     FieldFlag{"stage_layers", "--stages"},
+    FieldFlag{"blocks", "--blocks"},
     FieldFlag{"block.context", "--cp"},
     FieldFlag{"block.inner_cp", "--cp-inner"},
     FieldFlag{"clip", "--clip"},

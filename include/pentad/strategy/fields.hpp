@@ -217,6 +217,7 @@ struct FieldsOf<Strategy> {
                                       PENTAD_FIELD(Strategy, stage_layers),
                                       PENTAD_FIELD(Strategy, balances_stages),
                                       PENTAD_FIELD(Strategy, block),
+                                      PENTAD_FIELD(Strategy, blocks),
                                       PENTAD_FIELD(Strategy, recompute),
                                       PENTAD_FIELD(Strategy, sharding),
                                       PENTAD_FIELD(Strategy, local),

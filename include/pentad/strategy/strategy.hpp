@@ -14,6 +14,7 @@
 #include <pentad/model/recomputation.hpp>
 #include <pentad/model/tensor_kind.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -51,7 +52,9 @@ struct Strategy {
     /// and by planned time in a plan.
     bool balances_stages = false;
 
-    model::BlockStrategy block{};     ///< how each block lies on its ranks
+    model::BlockStrategy block{};     ///< how the ends of the model and its blocks lie on their ranks
+    /// Of each block, where they differ; blocks beyond, and what further tokens are predicted by, are as `block`.
+    std::vector<model::BlockStrategy> blocks = {};
     model::Recomputation recompute{}; ///< automatic: the activations that each rank needs to fit into its memory
     ZeroSharding sharding{};          ///< of parameters, gradients and optimizer state (ZeRO)
     LocalSteps local{};               ///< between averages of parameters over outer(dp); after the last step too
@@ -67,6 +70,20 @@ struct Strategy {
 
     friend bool operator==(Strategy const&, Strategy const&) = default;
 
+    [[nodiscard]] model::BlockStrategy const& of_block(std::size_t i) const {
+        return i < blocks.size() ? blocks[i] : block;
+    }
+    /// Of what hands a block the stream: the block before it, and the embedding before the first.
+    [[nodiscard]] model::BlockStrategy const& before_block(std::size_t i) const {
+        return i == 0 ? block : of_block(i - 1);
+    }
+    /// Whether a block, or what is before or behind them, deals the tokens of a rank of cp to the ranks of tp.
+    [[nodiscard]] bool deals_to_tp(bool has_experts) const {
+        auto const deals = [&](model::BlockStrategy const& one) {
+            return one.sequence_parallel || model::deals_to_tp(one.attention_output, has_experts);
+        };
+        return deals(block) || std::any_of(blocks.begin(), blocks.end(), deals);
+    }
     /// Ranks of tp that share out the heads.
     [[nodiscard]] std::int64_t ranks_of_heads() const { return model::ranks_of_heads(block.tensor_kind, tp); }
     [[nodiscard]] std::int64_t devices() const { return dp * pp * ep * cp * tp; }
@@ -122,8 +139,7 @@ struct Strategy {
     /// Tokens of a sequence as ranks hold them, with padding.
     [[nodiscard]] std::int64_t padded_seq(bool has_experts) const {
         auto stream_axes = model::NamedProduct().times("cp", cp);
-        if (block.sequence_parallel || model::deals_to_tp(block.attention_output, has_experts))
-            stream_axes.times("tp", tp);
+        if (deals_to_tp(has_experts)) stream_axes.times("tp", tp);
         return model::BatchShape{.seq = seq,
                                  .seq_axes = stream_axes,
                                  .zigzag = block.zigzag,

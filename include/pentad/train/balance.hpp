@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <span>
 #include <utility>
 #include <vector>
@@ -20,24 +21,35 @@ namespace pentad::train {
 /// Times a forward and a backward pass of the embedding, of a block of each kind and of the head on this mesh, and
 /// deals the blocks by the times of the slowest rank (planner::balanced_stages). The same on every rank. Collective
 /// over all ranks.
-/// @param stream the layout of the residual stream
 template <class T, class Exec>
-std::vector<std::int64_t> measured_layers(LayerSetup<Exec> const& setup, LayoutValue const& stream,
-                                          model::Model const& model, LayerRegistry<T, Exec> const& registry, int stages,
+std::vector<std::int64_t> measured_layers(ModelPlaces<Exec> const& places, model::Model const& model,
+                                          LayerRegistry<T, Exec> const& registry, int stages,
                                           model::Recomputation const& recompute) {
+    auto const in_one_pass = [](LayerSetup<Exec> setup) {
+        setup.slices = 1;
+        setup.padding = 0;
+        return setup;
+    };
+    auto const setup = in_one_pass(*places.ends().setup);
+    auto const& stream = *places.ends().stream;
     auto const& context = setup.context;
     model::Model kinds{.hidden = model.hidden, .vocab = model.vocab, .norm_epsilon = model.norm_epsilon};
-    std::vector<std::size_t> kind_of; // of each block: those of a kind recompute the same
+    std::vector<std::size_t> kind_of; // of each block: those of a kind recompute the same and lie on their ranks alike
+    std::deque<LayerSetup<Exec>> setups;
+    std::vector<PartPlace<Exec>> of_blocks;
     model::Recomputation of_kinds{.kind = model::Recomputation::Kind::planned};
     for (std::size_t i = 0; i < model.blocks.size(); ++i) {
+        auto const& place = places.of(i);
         std::size_t kind = 0;
         while (kind < kinds.blocks.size() &&
-               !(kinds.blocks[kind] == model.blocks[i] && of_kinds.blocks[kind] == recompute.of(i)))
+               !(kinds.blocks[kind] == model.blocks[i] && of_kinds.blocks[kind] == recompute.of(i) &&
+                 setups[kind].block == place.setup->block))
             ++kind;
         kind_of.push_back(kind);
         if (kind < kinds.blocks.size()) continue;
         kinds.blocks.push_back(model.blocks[i]);
         of_kinds.blocks.push_back(recompute.of(i));
+        of_blocks.push_back({&setups.emplace_back(in_one_pass(*place.setup)), place.stream});
     }
     kinds.predictors = model.predictors; // part of the head
     for (std::size_t i = 0; i < model.predictors.size(); ++i)
@@ -46,12 +58,9 @@ std::vector<std::int64_t> measured_layers(LayerSetup<Exec> const& setup, LayoutV
     std::vector<StageLayers> timed{{.stage = 0, .first = 0, .count = 0, .is_first = true, .is_last = false}};
     for (std::size_t kind = 0; kind < kinds.blocks.size(); ++kind)
         timed.push_back({static_cast<int>(kind) + 1, kind, 1, false, false});
-    timed.push_back({static_cast<int>(parts) - 1, 0, 0, false, true});
-    auto one_pass = setup;
-    one_pass.slices = 1;
-    one_pass.padding = 0;
+    timed.push_back({static_cast<int>(parts) - 1, kinds.blocks.size(), 0, false, true});
     using Model = LanguageModel<T, Exec>;
-    Model layers(one_pass, stream, kinds, registry, timed, of_kinds);
+    Model layers({{&setup, &stream}, std::move(of_blocks)}, kinds, registry, timed, of_kinds);
     zero::ParameterStore<T, Exec> const store(context, layers, 1, {}, std::size_t{1} << 22);
     LayoutValue const of_tokens = token_values<i32>(stream);
     AnyTensor<i32, Exec> const tokens(context, of_tokens, std::array{setup.batch, setup.seq});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/comm/communicator.hpp>
+#include <pentad/layers/places.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/model/mesh.hpp>
@@ -15,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace pentad::train {
@@ -51,17 +53,25 @@ planner::PartAccounts dry_parts(model::Model const& model, LayerRegistry<T, Exec
     setup.padding = static_cast<std::size_t>(shape.padding);
     setup.block = shape.block;
     setup.rows = shape.rows;
+    auto setup_before = setup;
+    setup_before.block = shape.before;
     auto const& stream = model::stream_layout<T>(shape.block);
+    PartPlace<Exec> const own{&setup, &stream}, before{&setup_before, &model::stream_layout<T>(shape.before)};
+    auto const layers = model.blocks.size();
     planner::PartAccounts parts(kinds.size());
-    for (std::size_t kind = 0; kind < kinds.size(); ++kind)
-        if (wanted.block(kind))
-            parts.block(kind) = account_of(setup, stream, model, registry, {0, kinds[kind], 1, false, false},
-                                           shape.recompute, has_matrices);
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+        if (!wanted.block(kind)) continue;
+        std::vector<PartPlace<Exec>> places(layers, before);
+        places[kinds[kind]] = own;
+        parts.block(kind) = account_of({before, std::move(places)}, model, registry, {0, kinds[kind], 1, false, false},
+                                       shape.recompute, has_matrices);
+    }
     if (!shape.recompute.is_none()) return parts;
     if (wanted.embedding())
-        parts.embedding() = account_of(setup, stream, model, registry, {0, 0, 0, true, false}, {}, has_matrices);
+        parts.embedding() = account_of({setup, stream}, model, registry, {0, 0, 0, true, false}, {}, has_matrices);
     if (wanted.head())
-        parts.head() = account_of(setup, stream, model, registry, {0, 0, 0, false, true}, {}, has_matrices);
+        parts.head() = account_of({own, std::vector(layers, before)}, model, registry, {0, layers, 0, false, true}, {},
+                                  has_matrices);
     auto const shard = shard_shape(stream, std::array{setup.batch, setup.seq, setup.hidden}, communicators.mesh());
     parts.stream = static_cast<double>(shard.size() * sizeof(T));
     return parts;

@@ -4,8 +4,10 @@
 
 #include <pentad/io/token_data.hpp>
 #include <pentad/layers/layer.hpp>
+#include <pentad/layers/places.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/model/sharding.hpp>
+#include <pentad/model/tensor_kind.hpp>
 #include <pentad/random/philox.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
@@ -55,6 +57,7 @@ class Engine {
     [[nodiscard]] LayoutValue const& stream() const { return *stream_; }
     [[nodiscard]] RunSettings const& settings() const { return settings_; }
     [[nodiscard]] ProvenSchedules const& schedules() const { return schedules_; }
+    /// Of the model's ends.
     [[nodiscard]] LayerSetup<Exec> const& setup() const { return setup_; }
     [[nodiscard]] Model& model() { return model_; }
     [[nodiscard]] Model const& model() const { return model_; }
@@ -89,6 +92,16 @@ class Engine {
     /// Token losses are summands over the ranks that share out the tokens, and over the stages, of which the last has
     /// them; a stage's auxiliary losses are the same on all its ranks, and summands over the stages.
     [[nodiscard]] AxisNames loss_axes() const;
+    [[nodiscard]] std::vector<LayerSetup<Exec>> made_block_setups() const {
+        std::vector<LayerSetup<Exec>> setups;
+        for (auto const& block : settings_.strategy.blocks) setups.push_back(fit_.layer_setup(*context_, block));
+        return setups;
+    }
+    [[nodiscard]] ModelPlaces<Exec> places() const {
+        std::vector<PartPlace<Exec>> blocks;
+        for (auto const& setup : block_setups_) blocks.push_back({&setup, &model::stream_layout<T>(setup.block)});
+        return {{&setup_, stream_}, std::move(blocks)};
+    }
     /// Notes the layers of each stage in the settings. Collective over all ranks.
     [[nodiscard]] std::vector<StageLayers> held_stages(Registry const& registry);
     /// The passes of a batch that is loaded.
@@ -101,7 +114,8 @@ class Engine {
     RunSettings settings_;
     ProvenSchedules schedules_;
     RunOnMesh fit_;
-    LayerSetup<Exec> setup_;
+    LayerSetup<Exec> setup_;                     ///< of the model's ends
+    std::vector<LayerSetup<Exec>> block_setups_; ///< of each block, where they differ from that
     Model model_;
     Batch<Exec> batch_;
     Executor<Model, T, Exec> executor_;
@@ -115,12 +129,12 @@ Engine<T, Exec>::Engine(Context<Exec> const& context, LayoutValue const& stream,
                         ProvenSchedules schedules, Registry const& registry)
     : context_(&context), stream_(&stream), logits_(&registry.ends(stream).logits()), settings_(settings),
       schedules_(std::move(schedules)), fit_(context.communicators(), stream, element, settings_, training()),
-      setup_(fit_.layer_setup(context)),
-      model_(setup_, stream, settings.model, registry, held_stages(registry), settings.strategy.recompute),
+      setup_(fit_.layer_setup(context, settings.strategy.block)), block_setups_(made_block_setups()),
+      model_(places(), settings.model, registry, held_stages(registry), settings.strategy.recompute),
       batch_(setup_, stream, static_cast<std::size_t>(settings.strategy.micro_batches), settings.ignored,
              settings.strategy.local, settings.packing, model::sees_later_tokens(settings.model),
              settings.model.predictors.size()),
-      executor_(context, model_, stream, {setup_.batch, setup_.seq, setup_.hidden}) {
+      executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}) {
     for (auto const& axes : {loss_axes(), axes_of_view(context.communicators().mesh())})
         pentad::detail::prepare(context, detail::total_plan(axes, Placement::partial));
 }
@@ -145,7 +159,7 @@ auto Engine<T, Exec>::held_stages(Registry const& registry) -> std::vector<Stage
     fit_.require_fit();
     auto& layers = settings_.strategy.stage_layers;
     if (settings_.strategy.balances_stages)
-        layers = measured_layers(setup_, *stream_, settings_.model, registry, training().stages(),
+        layers = measured_layers(places(), settings_.model, registry, training().stages(),
                                  settings_.strategy.recompute);
     else if (layers.empty())
         layers = even_layers(settings_.model.blocks.size(), training().stages());

@@ -41,11 +41,9 @@ class Executor {
   public:
     using Any = AnyTensor<T, Exec>;
 
-    /// @param stream the layout of the activations that pass between stages, which outlives the executor
-    /// @param extents their global extents
-    Executor(Context<Exec> const& context, Model& model, LayoutValue const& stream,
-             std::array<std::size_t, 3> const& extents)
-        : context_(&context), model_(&model), stream_(&stream), gradient_(dual(stream)), extents_(extents),
+    /// @param extents of the activations that pass between stages
+    Executor(Context<Exec> const& context, Model& model, std::array<std::size_t, 3> const& extents)
+        : context_(&context), model_(&model), extents_(extents),
           comm_(&context.communicators().along(AxisNames(pp::name))) {}
 
     /// Runs this rank's instructions; passes[i * slices + k] belongs to slice k of micro-batch i. Blocks until this
@@ -167,10 +165,10 @@ class Executor {
             send(x, std::move(slot.gradient));
             break;
         case Operation::receive_activation:
-            receive(x, *stream_, slot.activation, slot.activation_arriving);
+            receive(x, model_->input_stream(x.stage), slot.activation, slot.activation_arriving);
             break;
         default: // receive_gradient
-            receive(x, gradient_, slot.gradient, slot.gradient_arriving);
+            receive(x, model_->output_gradient(x.stage), slot.gradient, slot.gradient_arriving);
         }
     }
     void forward(Instruction const& x, Slot& slot, Pass<Exec>& pass) {
@@ -242,8 +240,6 @@ class Executor {
 
     Context<Exec> const* context_;
     Model* model_;
-    LayoutValue const* stream_;
-    LayoutValue gradient_; ///< its dual
     std::array<std::size_t, 3> extents_;
     comm::Communicator const* comm_;
 

@@ -42,11 +42,9 @@ class LanguageModel {
     };
 
     /// Collective over all ranks.
-    /// @param stream the layout of the residual stream, which outlives the model
-    /// @throws std::invalid_argument where the registry has no layer for a part on this stream
-    LanguageModel(LayerSetup<Exec> const& setup, LayoutValue const& stream, model::Model const& model,
-                  LayerRegistry<T, Exec> const& registry, std::vector<StageLayers> const& stages,
-                  model::Recomputation const& recompute);
+    /// @throws std::invalid_argument where the registry has no layer for a part on its stream
+    LanguageModel(ModelPlaces<Exec> const& places, model::Model const& model, LayerRegistry<T, Exec> const& registry,
+                  std::vector<StageLayers> const& stages, model::Recomputation const& recompute);
     LanguageModel(LanguageModel const&) = delete;
     LanguageModel& operator=(LanguageModel const&) = delete;
 
@@ -56,6 +54,11 @@ class LanguageModel {
     [[nodiscard]] std::size_t index_of(int stage) const {
         return static_cast<std::size_t>(std::find(numbers_.begin(), numbers_.end(), stage) - numbers_.begin());
     }
+
+    /// The layouts in which a stage takes activations and hands back their gradient, and in which it takes the gradient of
+    /// what it gives. They live as long as the model.
+    [[nodiscard]] LayoutValue const& input_stream(int stage) const { return *part_of(stage).input; }
+    [[nodiscard]] LayoutValue const& output_gradient(int stage) const { return part_of(stage).output_gradient; }
 
     /// x comes from the stage before; the first stage takes none. The last stage adds to pass.loss_sum and gives
     /// nothing.
@@ -123,6 +126,8 @@ class LanguageModel {
   private:
     struct Part {
         Blocks blocks;
+        LayoutValue const* input;    ///< of the stream
+        LayoutValue output_gradient; ///< of the gradient of the stage's output
         std::unique_ptr<StreamEmbedding<T, Exec>> embedding{};
         std::unique_ptr<StreamPositions<T, Exec>> positions{};
         std::unique_ptr<StreamLayer<T, Exec>> norm{};
@@ -133,7 +138,8 @@ class LanguageModel {
         std::vector<std::unique_ptr<Ahead>> predictors{};
         bool shares_table = false; ///< its head or its predictors use the embedding's
 
-        explicit Part(Blocks made) : blocks(std::move(made)) {}
+        Part(Blocks made, LayoutValue const& takes, LayoutValue const& gives)
+            : blocks(std::move(made)), input(&takes), output_gradient(dual(gives)) {}
     };
 
     Part& part_of(int stage) { return *parts_[index_of(stage)]; }
@@ -237,9 +243,11 @@ class LanguageModel {
 // Outside of the class, so that they are not inline: a unit that sees `extern template` compiles none of them.
 
 template <class T, class Exec>
-LanguageModel<T, Exec>::LanguageModel(LayerSetup<Exec> const& setup, LayoutValue const& stream,
-                                      model::Model const& model, LayerRegistry<T, Exec> const& registry,
-                                      std::vector<StageLayers> const& stages, model::Recomputation const& recompute) {
+LanguageModel<T, Exec>::LanguageModel(ModelPlaces<Exec> const& places, model::Model const& model,
+                                      LayerRegistry<T, Exec> const& registry, std::vector<StageLayers> const& stages,
+                                      model::Recomputation const& recompute) {
+    auto const& setup = *places.ends().setup;
+    auto const& stream = *places.ends().stream;
     auto const& ends = registry.ends(stream);
     bool const tied = model.ties_embeddings, shared = model.shares_embedding();
     for (auto const& stage : stages) {
@@ -249,8 +257,10 @@ LanguageModel<T, Exec>::LanguageModel(LayerSetup<Exec> const& setup, LayoutValue
         if (stage.is_last && !tied) head_table_ = ends.make_table(setup, model.vocab, "lm_head.weight", false);
     }
     for (auto const& stage : stages) {
-        auto& part = *parts_.emplace_back(
-            std::make_unique<Part>(Blocks(setup, stream, model, registry, stage.first, stage.count, recompute)));
+        auto const after = stage.first + stage.count;
+        auto& part = *parts_.emplace_back(std::make_unique<Part>(
+            Blocks(places, model, registry, stage.first, stage.count, recompute, stage.is_last),
+            *places.before(stage.first).stream, *(stage.is_last ? places.ends() : places.before(after)).stream));
         if (stage.is_first) part.embedding = ends.make_embedding(setup, *embedding_table_, model.padding_token);
         if (stage.is_first && model.positions > 0)
             part.positions = ends.make_positions(setup, model.positions, "model.embed_positions.weight");

@@ -59,17 +59,17 @@ planner::MatrixAccount matrix_account(AnyParameter<T, Exec> const& parameter) {
 
 /// The account of blocks [first, first + count) and, where `layers` says so, the embedding or the head. In a dry run
 /// (observe/dry_run.hpp), whose records it clears.
-/// @param setup of a context of that dry run
-/// @param stream the layout of the residual stream
+/// @param places of a context of that dry run
 /// @param has_matrices whether it says what it takes to work on whole matrices
 template <class T, class Exec>
-planner::PartAccount account_of(LayerSetup<Exec> const& setup, LayoutValue const& stream, model::Model const& model,
+planner::PartAccount account_of(ModelPlaces<Exec> const& places, model::Model const& model,
                                 LayerRegistry<T, Exec> const& registry, StageLayers const& layers,
                                 model::BlockRecomputation const& recompute, bool has_matrices = true) {
+    auto const& setup = *places.ends().setup;
     auto& run = *observe::dry_run();
     auto const& held = observe::counters()[observe::Memory::activations];
     using Stage = LanguageModel<T, Exec>;
-    Stage stage(setup, stream, model, registry, {layers}, model::each_block(recompute));
+    Stage stage(places, model, registry, {layers}, model::each_block(recompute));
     planner::PartAccount account;
     std::deque<detail::CountedUnit> units;
     stage.for_each_unit_of(layers.stage, [&](auto& unit) {
@@ -91,7 +91,7 @@ planner::PartAccount account_of(LayerSetup<Exec> const& setup, LayoutValue const
         }
     });
     account.state = stage.decoding_state();
-    LayoutValue const of_tokens = token_values<i32>(stream), of_gradients = dual(stream);
+    LayoutValue const of_tokens = token_values<i32>(*places.ends().stream);
     AnyTensor<i32, Exec> const tokens(setup.context, of_tokens, std::array{setup.batch, setup.seq});
     std::vector<TokensAhead<Exec>> const ahead(model.predictors.size(), {tokens.rows(), tokens.rows()});
     Pass<Exec> pass{.context = setup.context, .tokens = tokens.rows(), .targets = tokens.rows(), .ahead = ahead};
@@ -109,11 +109,12 @@ planner::PartAccount account_of(LayerSetup<Exec> const& setup, LayoutValue const
     };
     std::int64_t const before = held.bytes;
     record(account.forward, [&] {
-        (void)stage.forward(layers.stage, pass, layers.is_first ? AnyTensor<T, Exec>() : made(stream), saved);
+        (void)stage.forward(layers.stage, pass, layers.is_first ? AnyTensor<T, Exec>() : made(stage.input_stream(layers.stage)),
+                            saved);
     });
     account.saved = static_cast<double>(held.bytes - before);
     record(account.backward_data, [&] {
-        auto dy = layers.is_last ? AnyTensor<T, Exec>() : made(of_gradients);
+        auto dy = layers.is_last ? AnyTensor<T, Exec>() : made(stage.output_gradient(layers.stage));
         (void)stage.backward_data(layers.stage, pass, std::move(dy), saved);
     });
     account.left = static_cast<double>(held.bytes - before);

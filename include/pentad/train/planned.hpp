@@ -88,7 +88,7 @@ inline std::vector<planner::Memory> planned_memory(planner::Model const& model, 
                                                    std::vector<std::int64_t> const& layers) {
     planner::Account const account(model, c, static_cast<int>(schedule.placements.size()), 1,
                                    pipeline::ends_meet(schedule));
-    auto const shapes = planner::stage_shapes(model, detail::layer_counts(model, schedule, layers), c.recompute);
+    auto const shapes = planner::stage_shapes(model, c, detail::layer_counts(model, schedule, layers));
     pipeline::Costs costs;
     costs.stages.clear();
     for (auto const& shape : shapes) {
@@ -99,7 +99,7 @@ inline std::vector<planner::Memory> planned_memory(planner::Model const& model, 
         });
         costs.stages.push_back({.activation = static_cast<std::int64_t>(saved),
                                 .weight_part = static_cast<std::int64_t>(left),
-                                .input = static_cast<std::int64_t>(account.stream())});
+                                .input = static_cast<std::int64_t>(account.input(shape))});
     }
     auto const simulation = pipeline::simulate_proven(schedule, costs);
     auto const moments = planner::held_moments(schedule);
@@ -128,7 +128,7 @@ inline planner::AutomaticRecomputation planned_recomputation(planner::Model cons
         throw std::invalid_argument("the schedule " + schedule.name + " recomputes by itself: nothing is left to plan");
     c.recompute = {.kind = model::Recomputation::Kind::automatic};
     return planner::automatic_recomputation(model, hardware, c, schedule, planner::held_moments(schedule),
-                                            planner::stage_shapes(model, detail::layer_counts(model, schedule, layers)),
+                                            planner::stage_shapes(model, c, detail::layer_counts(model, schedule, layers)),
                                             1);
 }
 

@@ -48,7 +48,7 @@ class Predictor {
               StreamTable<T, Exec>& embedding, StreamTable<T, Exec>& head)
         : depth_(depth), embedding_(registry.ends(stream).make_embedding(setup, embedding, model.padding_token)),
           head_(registry.ends(stream).make_head(setup, head)),
-          block_(setup, stream, model, registry, model.blocks.size() + depth, 1, recompute) {
+          block_({setup, stream}, model, registry, model.blocks.size() + depth, 1, recompute) {
         std::string const prefix = model::Model::prefix(model.blocks.size() + depth);
         embedding_norm_ = registry.make_norm(setup, stream, model.norm, prefix + "enorm");
         input_norm_ = registry.make_norm(setup, stream, model.norm, prefix + "hnorm");

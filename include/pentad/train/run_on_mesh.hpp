@@ -40,9 +40,9 @@ class RunOnMesh {
     [[nodiscard]] double groups() const {
         return settings_->strategy.local.is_on() ? known_->extent(outer<dp>::name) : 1;
     }
-    /// The setup of the layers.
+    /// The setup of the layers that lie on their ranks so.
     template <class Exec>
-    [[nodiscard]] LayerSetup<Exec> layer_setup(Context<Exec> const& context) const {
+    [[nodiscard]] LayerSetup<Exec> layer_setup(Context<Exec> const& context, model::BlockStrategy const& block) const {
         auto const& s = settings_->strategy;
         auto const slices = static_cast<std::size_t>(schedule_->slices);
         return {.context = context,
@@ -52,7 +52,7 @@ class RunOnMesh {
                 .seq = padded_seq() / slices,
                 .slices = slices,
                 .padding = padded_seq() - static_cast<std::size_t>(s.seq),
-                .block = s.block,
+                .block = block,
                 .rows = s.precision.rows,
                 .micro_batches =
                     static_cast<double>(s.micro_batches) / static_cast<double>(schedule_->rounds()) / groups()};
@@ -99,7 +99,9 @@ inline model::BatchShape RunOnMesh::batch_shape() const {
     };
     auto seq_axes = axes_of(1);
     bool const has_experts = settings_->model.first<model::Experts>() != nullptr;
-    if (model::deals_to_tp(s.block.attention_output, has_experts) && !stream_->dimensions[1].axes.contains(tp::name))
+    bool const deals = model::deals_to_tp(s.block.attention_output, has_experts) ||
+                       (!s.blocks.empty() && s.deals_to_tp(has_experts));
+    if (deals && !stream_->dimensions[1].axes.contains(tp::name))
         seq_axes.times(tp::name, known_->extent(tp::name));
     return {.batch = s.batch,
             .micro_batches = s.micro_batches,
@@ -129,7 +131,8 @@ inline void RunOnMesh::require_fit() const {
         if (auto const why = model::packing_refusal(settings_->model); !why.empty())
             refuse("documents are packed, and " + why + ": train without packing");
     if (is_on_grid(*stream_)) require_fit_on_grid();
-    for (auto const& refused : {model::part_refusal(settings_->model, part_ranks()), state_refusal(strategy)})
+    for (auto const& refused : {model::part_refusal(settings_->model, part_ranks()), state_refusal(strategy),
+                                blocks_refusal(settings_->model, strategy)})
         if (refused) refuse(refused->why);
     if (strategy.fp8_products)
         refuse("fp8_products = on is planned alone: layers multiply in the element of the trainer");

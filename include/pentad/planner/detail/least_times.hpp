@@ -54,7 +54,7 @@ class LeastTimes {
     }
     [[nodiscard]] PassTimes passes(Strategy const& c, std::int64_t nodes, PartsFrom from) const {
         Account const account(*model_, c, 1, nodes, false, from);
-        auto const whole = stage_shapes(*model_, 1, c.recompute).front();
+        auto const whole = whole_shape(*model_, c);
         return StageTimes(account, Rates::of_any_order(*hardware_, c, nodes)).passes_of(whole);
     }
     [[nodiscard]] double beside_experts(Strategy const& c, bool pairs) {
@@ -83,7 +83,7 @@ class LeastTimes {
     [[nodiscard]] std::array<double, 3> const& expert_flops() {
         if (expert_flops_) return *expert_flops_;
         Strategy const alone{.batch = 1, .seq = 128, .element = Element::f32}; // which every program has
-        auto const whole = stage_shapes(*model_, 1).front();
+        auto const whole = whole_shape(*model_);
         auto even = *model_;
         even.imbalance = 1;
         auto& flops = expert_flops_.emplace();

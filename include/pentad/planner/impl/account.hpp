@@ -25,20 +25,19 @@ PENTAD_INLINE MeshAxes mesh_of(Strategy const& c, Model const& model, int copies
     return (neighbours > 0 ? model::split_data(mesh, neighbours) : mesh).axes();
 }
 
-PENTAD_INLINE AlikeLayers::AlikeLayers(Model const& model, model::Recomputation const& recompute) {
+PENTAD_INLINE AlikeLayers::AlikeLayers(Model const& model, Strategy const& c) {
     for (std::int64_t layer = 0; layer < model.layers(); ++layer) {
-        Alike const one{model.kind_of(layer), recompute.of(static_cast<std::size_t>(layer))};
-        auto const found = std::find_if(alike.begin(), alike.end(), [&](Alike const& known) {
-            return known.kind == one.kind && known.recompute == one.recompute;
-        });
+        auto const at = static_cast<std::size_t>(layer);
+        Alike const one{model.kind_of(layer), c.recompute.of(at), c.of_block(at), c.before_block(at)};
+        auto const found = std::find(alike.begin(), alike.end(), one);
         of_layer.push_back(static_cast<std::size_t>(found - alike.begin()));
         if (found == alike.end()) alike.push_back(one);
     }
 }
 
-PENTAD_INLINE std::vector<StageShape> stage_shapes(Model const& model, std::vector<std::int64_t> const& layers,
-                                                   model::Recomputation const& recompute) {
-    AlikeLayers const kinds(model, recompute);
+PENTAD_INLINE std::vector<StageShape> stage_shapes(Model const& model, Strategy const& c,
+                                                   std::vector<std::int64_t> const& layers) {
+    AlikeLayers const kinds(model, c);
     std::vector<StageShape> shapes;
     std::int64_t first = 0;
     for (std::size_t stage = 0; stage < layers.size(); ++stage) {
@@ -50,12 +49,12 @@ PENTAD_INLINE std::vector<StageShape> stage_shapes(Model const& model, std::vect
     return shapes;
 }
 
-PENTAD_INLINE std::vector<StageShape> stage_shapes(Model const& model, std::int64_t stages,
-                                                   model::Recomputation const& recompute) {
+PENTAD_INLINE std::vector<StageShape> stage_shapes(Model const& model, Strategy const& c, std::int64_t stages) {
+    if (!c.stage_layers.empty()) return stage_shapes(model, c, c.stage_layers);
     if (stages > model.layers())
         throw std::invalid_argument(std::to_string(stages) + " stages of the pipeline are more than the " +
                                     std::to_string(model.layers()) + " layers");
-    return stage_shapes(model, pipeline::dealt_layers(model.layers(), stages), recompute);
+    return stage_shapes(model, c, pipeline::dealt_layers(model.layers(), stages));
 }
 
 PENTAD_INLINE void Synchronisation::add(Synchronisation const& other, double times) {
@@ -157,13 +156,19 @@ PENTAD_INLINE void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum
 PENTAD_INLINE Account::Account(Model const& model, Strategy const& c, int copies, std::int64_t nodes, bool ends_meet,
                                PartsFrom from)
     : model_(&model), c_(c), nodes_(nodes), from_(from), mesh_(mesh_of(c, model, copies, nodes, ends_meet)),
-      accounts_(&model.parts(c, nodes, {}, from)), layers_(model, c.recompute) {
-    parts_.push_back(on_mesh(*accounts_->embedding()));
-    for (auto const& [kind, recompute] : layers_.alike) parts_.push_back(block(kind, recompute));
-    parts_.push_back(on_mesh(*accounts_->head()));
+      ends_(&model.parts(model.shape(c, nodes), from)), layers_(model, c) {
+    parts_.push_back(on_mesh(*ends_->embedding()));
+    for (auto const& alike : layers_.alike) parts_.push_back(block(alike));
+    auto const layers = static_cast<std::size_t>(model.layers());
+    auto const laid = [&](model::BlockStrategy const& own, model::BlockStrategy const& before) -> Parts const& {
+        return c.blocks.empty() ? *ends_ : model.parts(model.shape(c, nodes).laid(own, before), from);
+    };
+    parts_.push_back(on_mesh(*laid(c.block, c.before_block(layers)).head()));
+    for (std::size_t i = 0; i <= layers; ++i)
+        streams_.push_back(laid(c.before_block(i), c.before_block(i)).stream);
     // Tied, the table is there once for each rank that has an end.
     if (model.description().shares_embedding() && (c.pp == 1 || ends_meet))
-        parts_.back().shared = accounts_->embedding()->parameters->front().name;
+        parts_.back().shared = ends_->embedding()->parameters->front().name;
 }
 
 PENTAD_INLINE std::vector<Bucket> Account::buckets(StageShape const& stage) const {
@@ -214,10 +219,12 @@ PENTAD_INLINE MeshPart Account::on_mesh(PartSums const& sums) const {
     return part;
 }
 
-PENTAD_INLINE MeshPart Account::block(std::size_t kind, model::BlockRecomputation const& recompute) const {
-    auto part = on_mesh(*model_->parts(c_, nodes_, recompute, from_).block(kind));
+PENTAD_INLINE MeshPart Account::block(AlikeLayers::Alike const& alike) const {
+    auto shape = model_->shape(c_, nodes_).laid(alike.block, alike.before);
+    shape.recompute = alike.recompute;
+    auto part = on_mesh(*model_->parts(shape, from_).block(alike.kind));
     if (c_.offload.activations) part.memory.saved = 0;
-    part.is_one_unit = recompute.whole;
+    part.is_one_unit = alike.recompute.whole;
     return part;
 }
 

@@ -67,10 +67,11 @@ PENTAD_INLINE std::vector<std::vector<Bucket>> held_buckets(Account const& accou
 
 namespace pentad::planner::detail {
 
-PENTAD_INLINE std::vector<model::BlockRecomputation> choices_of(Account const& account, std::size_t kind) {
+PENTAD_INLINE std::vector<model::BlockRecomputation> choices_of(Account const& account, AlikeLayers::Alike alike) {
     std::vector<model::Piece> useful;
     auto const saved = [&](model::BlockRecomputation const& recompute) {
-        return account.block(kind, recompute).sums->memory.saved;
+        alike.recompute = recompute;
+        return account.block(alike).sums->memory.saved;
     };
     for (std::size_t i = 0; i < model::piece_names.size(); ++i) {
         auto const piece = static_cast<model::Piece>(i);
@@ -115,17 +116,21 @@ detail::recomputation_problems(Model const& model, Hardware const& hardware, Str
                                pipeline::ends_meet(schedule));
     std::vector<std::int64_t> counts;
     for (auto const& shape : shapes) counts.push_back(shape.count);
-    auto const whole_shapes = stage_shapes(model, counts, recomputed.recompute);
+    auto const whole_shapes = stage_shapes(model, recomputed, counts);
     // The options of each kind of block.
-    RecomputationProblems result;
+    RecomputationProblems result{.kinds = AlikeLayers(model, c)};
+    auto const& alike = result.kinds.alike;
+    auto const ends = alike.size();
     auto& choices = result.choices;
-    choices.resize(model.kinds());
-    std::vector<std::vector<BlockOption>> options(model.kinds());
+    choices.resize(alike.size());
+    std::vector<std::vector<BlockOption>> options(alike.size());
     auto const find_options = [&](std::size_t kind) {
         if (!options[kind].empty()) return;
-        choices[kind] = choices_of(account, kind);
+        choices[kind] = choices_of(account, alike[kind]);
         for (auto const& choice : choices[kind]) {
-            auto const part = account.block(kind, choice);
+            auto like = alike[kind];
+            like.recompute = choice;
+            auto const part = account.block(like);
             options[kind].push_back({part.memory, work(part_time(part, rates, true))});
         }
         double const least = options[kind].front().work;
@@ -162,17 +167,17 @@ detail::recomputation_problems(Model const& model, Hardware const& hardware, Str
         for (int const stage : stages) {
             auto const& shape = shapes[static_cast<std::size_t>(stage)];
             auto const first = problem.options.size(); // of the stage: kinds of blocks, embedding, head
-            problem.options.resize(first + model.kinds() + 2);
+            problem.options.resize(first + ends + 2);
             auto const add = [&](std::size_t kind, std::int64_t layer) {
                 problem.parts.push_back({static_cast<std::size_t>(stage), first + kind});
                 layers.push_back(layer);
             };
             if (shape.is_first) {
-                problem.options[first + model.kinds()] = {{account.parts().front().memory, 0}};
-                add(model.kinds(), -1);
+                problem.options[first + ends] = {{account.parts().front().memory, 0}};
+                add(ends, -1);
             }
             for (std::int64_t layer = shape.first; layer < shape.first + shape.count; ++layer) {
-                auto const kind = model.kind_of(layer);
+                auto const kind = result.kinds.of_layer[static_cast<std::size_t>(layer)];
                 find_options(kind);
                 auto& own = problem.options[first + kind];
                 if (own.empty()) {
@@ -182,8 +187,8 @@ detail::recomputation_problems(Model const& model, Hardware const& hardware, Str
                 add(kind, layer);
             }
             if (shape.is_last) {
-                problem.options[first + model.kinds() + 1] = {{account.parts().back().memory, 0}};
-                add(model.kinds() + 1, -1);
+                problem.options[first + ends + 1] = {{account.parts().back().memory, 0}};
+                add(ends + 1, -1);
             }
         }
         result.of_ranks.push_back({ranks, std::move(problem), std::move(layers)});
@@ -205,10 +210,11 @@ PENTAD_INLINE AutomaticRecomputation automatic_recomputation(Model const& model,
         auto const chosen = least_recomputation(problem);
         result.is_exact = result.is_exact && chosen.is_exact;
         result.lacking = std::max(result.lacking, chosen.lacking);
-        for (std::size_t i = 0; i < layers.size(); ++i)
-            if (layers[i] >= 0)
-                result.recompute.blocks[static_cast<std::size_t>(layers[i])] =
-                    open.choices[model.kind_of(layers[i])][chosen.options[i]];
+        for (std::size_t i = 0; i < layers.size(); ++i) {
+            if (layers[i] < 0) continue;
+            auto const layer = static_cast<std::size_t>(layers[i]);
+            result.recompute.blocks[layer] = open.choices[open.kinds.of_layer[layer]][chosen.options[i]];
+        }
     }
     result.recompute = detail::simplified(std::move(result.recompute));
     return result;

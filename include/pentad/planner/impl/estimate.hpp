@@ -34,7 +34,7 @@ PENTAD_INLINE ModelFlops model_flops_per_token(Model model, std::int64_t seq) {
     Strategy const alone{.batch = 1, .seq = seq, .element = Element::f32}; // which every program has
     Account const account(model, alone);
     double products = 0, attention = 0; // the backward pass has two products for each of attention's and of a scan's
-    account.for_each_kind(stage_shapes(model, 1).front(), [&](MeshPart const& part, double count) {
+    account.for_each_kind(whole_shape(model), [&](MeshPart const& part, double count) {
         for (auto const* pass : part.passes()) products += count * pass->product_flops;
         products += count * 3 * part.sums->forward.scan_flops;
         attention += count * 3 * part.sums->forward.attention_flops;
@@ -112,10 +112,9 @@ PENTAD_INLINE std::string misfit_by_rules(Model const& model, Strategy const& c)
 namespace pentad::planner::detail {
 
 PENTAD_INLINE pipeline::Costs costs_of(Account const& account, std::vector<StageShape> const& shapes,
-                                       std::vector<StageTime> const& times, Rates const& rates, Strategy const& c,
-                                       double activation) {
+                                       std::vector<StageTime> const& times, Rates const& rates, Strategy const& c) {
     pipeline::Costs costs;
-    costs.message = c.pp > 1 ? nanoseconds(rates.message(pp::name, activation)) : 0;
+    costs.message = c.pp > 1 ? nanoseconds(rates.message(pp::name, account.stream())) : 0;
     costs.stages.clear();
     for (std::size_t stage = 0; stage < shapes.size(); ++stage) {
         double saved = 0, left = 0;
@@ -131,22 +130,23 @@ PENTAD_INLINE pipeline::Costs costs_of(Account const& account, std::vector<Stage
                                 .backward_weight_exchanges = nanoseconds(times[stage].backward_weight.exchanges),
                                 .activation = static_cast<std::int64_t>(saved),
                                 .weight_part = static_cast<std::int64_t>(left),
-                                .input = static_cast<std::int64_t>(activation)});
+                                .input = static_cast<std::int64_t>(account.input(shapes[stage]))});
     }
     return costs;
 }
 
-/// How many times a stage on a rank sends to a stage on another, with its copies.
-PENTAD_INLINE std::size_t neighbours_of(pipeline::Schedule const& schedule, int rank, int stage) {
-    std::size_t count = 0;
+/// Bytes that a stage on a rank sends to stages on others for a micro-batch, with its copies.
+PENTAD_INLINE double sent_to_stages(Account const& account, pipeline::Schedule const& schedule,
+                                    std::vector<StageShape> const& shapes, int rank, int stage) {
+    double bytes = 0;
     for (auto const& placement : schedule.placements)
         for (int const peer : {stage - 1, stage + 1})
             if (placement[static_cast<std::size_t>(stage)] == rank && peer >= 0 && peer < schedule.stages() &&
                 placement[static_cast<std::size_t>(peer)] != rank)
-                ++count;
-    return count;
+                bytes += account.input(shapes[static_cast<std::size_t>(std::max(stage, peer))]);
+    return bytes;
 }
-/// Ranks with equal keys have equal accounts: for each stage, the first stage that is alike, and neighbours_of().
+/// Ranks with equal keys have equal accounts: for each stage, the first stage that is alike, and sent_to_stages().
 PENTAD_INLINE std::vector<std::size_t> account_key(Account const& account, pipeline::Schedule const& schedule,
                                                    std::vector<StageShape> const& shapes, int rank) {
     std::vector<std::size_t> key;
@@ -156,14 +156,14 @@ PENTAD_INLINE std::vector<std::size_t> account_key(Account const& account, pipel
             return account.are_alike(other, shapes[static_cast<std::size_t>(stage)]);
         });
         key.push_back(static_cast<std::size_t>(like - shapes.begin()));
-        key.push_back(neighbours_of(schedule, rank, stage));
+        key.push_back(static_cast<std::size_t>(sent_to_stages(account, schedule, shapes, rank, stage)));
     }
     return key;
 }
 
 PENTAD_INLINE RankAccount account_of(int rank, pipeline::Schedule const& schedule, Account const& account,
                                      std::vector<StageShape> const& shapes, std::vector<StageTime> const& times,
-                                     Strategy const& c, double activation) {
+                                     Strategy const& c) {
     RankAccount sum;
     std::vector<std::vector<Bucket>> held; // of each stage here
     double const copies = static_cast<double>(schedule.placements.size());
@@ -183,7 +183,7 @@ PENTAD_INLINE RankAccount account_of(int rank, pipeline::Schedule const& schedul
             sum.flops += work.flops;
             sum.update_flops += work.busiest;
         }
-        sum.sent[pp::name] += activation * passes * static_cast<double>(neighbours_of(schedule, rank, stage));
+        sum.sent[pp::name] += passes * sent_to_stages(account, schedule, shapes, rank, stage);
     }
     sum.memory = parameter_memory(held, c, schedule.weight_versions);
     sum.update_memory = update_workspace(held, c);
@@ -215,8 +215,7 @@ PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, St
     detail::StageTimes const stage_times(account, rates);
     std::vector<detail::StageTime> times;
     for (auto const& shape : shapes) times.push_back(stage_times.of(shape));
-    double const activation = account.stream();
-    auto const run = pipelines.run(c, detail::costs_of(account, shapes, times, rates, c, activation), hardware.sharing);
+    auto const run = pipelines.run(c, detail::costs_of(account, shapes, times, rates, c), hardware.sharing);
 
     Estimate result;
     result.recompute = c.recompute;
@@ -229,7 +228,7 @@ PENTAD_INLINE Estimate estimate(Model const& model, Hardware const& hardware, St
     std::map<std::vector<std::size_t>, detail::RankAccount> known;
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
         auto const [at, is_new] = known.try_emplace(detail::account_key(account, schedule, shapes, rank));
-        if (is_new) at->second = detail::account_of(rank, schedule, account, shapes, times, c, activation);
+        if (is_new) at->second = detail::account_of(rank, schedule, account, shapes, times, c);
         auto sum = at->second;
         sum.memory.activations = static_cast<double>(run.simulation.ranks[static_cast<std::size_t>(rank)].peak_memory);
         sum.memory.workspace =

@@ -9,25 +9,20 @@
 
 namespace pentad::planner {
 
-PENTAD_INLINE Parts const& Model::parts(Strategy const& c, std::int64_t nodes,
-                                        model::BlockRecomputation const& recompute, PartsFrom from) const {
-    auto of = shape(c, nodes, recompute);
+PENTAD_INLINE Parts const& Model::parts(PartShape shape, PartsFrom from) const {
     if (from == PartsFrom::runs_beside_experts) {
-        of = of.without_experts();
-        of.leaves_out_experts = true;
+        shape = shape.without_experts();
+        shape.leaves_out_experts = true;
     }
-    auto const& entry = from == PartsFrom::sums ? look_up_sums(of) : look_up(of);
+    auto const& entry = from == PartsFrom::sums ? look_up_sums(shape) : look_up(shape);
     if (!entry.why_not.empty()) throw std::invalid_argument(entry.why_not);
     return entry.parts;
 }
 
-PENTAD_INLINE PartShape Model::shape(Strategy const& c, std::int64_t nodes,
-                                     model::BlockRecomputation const& recompute) const {
+PENTAD_INLINE PartShape Model::shape(Strategy const& c, std::int64_t nodes) const {
     auto const seq = c.padded_seq(experts() != nullptr);
     auto const on = c.expert_mesh();
-    auto block = c.block;
-    block.row_parts = model::BlockStrategy{}.row_parts; // nothing of it is planned
-    return {.cp = c.cp,
+    PartShape const shape{.cp = c.cp,
             .tp = c.tp,
             .ep = on.ep,
             .etp = on.etp,
@@ -35,11 +30,10 @@ PENTAD_INLINE PartShape Model::shape(Strategy const& c, std::int64_t nodes,
             .micro_batch = c.micro_batch(),
             .seq = seq,
             .padding = seq - c.seq,
-            .block = block,
-            .recompute = recompute,
             .element = c.element,
             .rows = c.precision.rows,
             .imbalance = imbalance};
+    return shape.laid(c.block, c.block);
 }
 
 PENTAD_INLINE auto Model::look_up(PartShape const& shape) const -> Entry const& {

@@ -77,7 +77,7 @@ class WayChoice {
   public:
     WayChoice(std::vector<Strategy> ways, Request const& request, LeastTimes& times)
         : request_(&request), ways_(std::move(ways)),
-          whole_(stage_shapes(request.model, 1, ways_.front().recompute).front()) {
+          whole_(whole_shape(request.model, ways_.front())) {
         std::stable_sort(ways_.begin(), ways_.end(), [&](Strategy const& a, Strategy const& b) {
             return comparable(times.step(a, may_pair(request, a))) < comparable(times.step(b, may_pair(request, b)));
         });
@@ -174,9 +174,7 @@ PENTAD_INLINE std::vector<std::vector<std::int64_t>> stage_deals(Request const& 
     if (request.wants(&Strategy::balances_stages, false) || c.pp == 1) deals.emplace_back();
     if (!request.wants(&Strategy::balances_stages, true) || c.pp == 1) return deals;
     auto balanced = bounds.balanced_layers(c, stages);
-    std::vector<std::int64_t> even;
-    for (auto const& shape : stage_shapes(request.model, stages)) even.push_back(shape.count);
-    if (deals.empty() || balanced != even) deals.push_back(std::move(balanced));
+    if (deals.empty() || balanced != pipeline::dealt_layers(request.model.layers(), stages)) deals.push_back(std::move(balanced));
     return deals;
 }
 

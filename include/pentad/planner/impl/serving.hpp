@@ -75,7 +75,7 @@ PENTAD_INLINE std::vector<double> Serving::stage_seconds(Strategy const& c, doub
     Rates const rates(hardware_, c);
     auto const all = account_of(c), last = account_of(service_.pass(c.micro_batch(), 1));
     std::vector<double> list;
-    for (auto const& stage : stage_shapes(model_, service_.pp)) {
+    for (auto const& stage : stage_shapes(model_, c, service_.pp)) {
         double& sum = list.emplace_back(0);
         all.for_each_kind(stage, [&](MeshPart const& part, double count) {
             bool const is_head = &part == &all.parts().back();
@@ -92,7 +92,7 @@ PENTAD_INLINE void Serving::measure_memory() {
     double const length = static_cast<double>(service_.prompt + service_.output);
     for (auto const& part : account.parts()) workspace_ = std::max(workspace_, part.sums->memory.forward);
     largest_batch_ = std::numeric_limits<double>::infinity();
-    for (auto const& stage : stage_shapes(model_, service_.pp)) {
+    for (auto const& stage : stage_shapes(model_, c, service_.pp)) {
         double weights = 0, cache = 0;
         account.for_each_kind(stage, [&](MeshPart const& part, double count) {
             part.for_each_parameter(

@@ -16,7 +16,7 @@ namespace pentad::planner {
 PENTAD_INLINE std::vector<std::int64_t> balanced_layers(Model const& model, Strategy const& c, Account const& account,
                                                         Rates const& rates, std::int64_t stages) {
     detail::StageTimes const times(account, rates);
-    AlikeLayers const kinds(model, c.recompute);
+    AlikeLayers const kinds(model, c);
     auto const layers = static_cast<std::size_t>(model.layers()), count = static_cast<std::size_t>(stages);
     // What a stage takes depends on its ends and on how many layers of each kind it has: each is timed once.
     struct From {

@@ -34,7 +34,8 @@ PENTAD_INLINE std::string operation_name(observe::Work const& x) {
 PENTAD_INLINE std::vector<OperationTime> operation_times(planner::Model const& model, planner::Hardware const& hardware,
                                                          Strategy const& c) {
     auto const nodes = planner::dispatch_nodes(model, c, hardware.devices_per_node);
-    auto const accounts = model.accounts(c, nodes);
+    auto const ends = model.shape(c, nodes);
+    auto const accounts = model.accounts(ends);
     planner::Rates const rates(hardware, c);
     auto const mesh = planner::mesh_of(c, model, 1, nodes);
     std::vector<OperationTime> list;
@@ -54,15 +55,17 @@ PENTAD_INLINE std::vector<OperationTime> operation_times(planner::Model const& m
             }
     };
     add_part(accounts.embedding(), 1, false);
-    planner::AlikeLayers const layers(model, c.recompute);
+    planner::AlikeLayers const layers(model, c);
     std::vector<double> count(layers.alike.size());
     for (auto const at : layers.of_layer) ++count[at];
     for (std::size_t i = 0; i < count.size(); ++i) {
-        auto const& [kind, recompute] = layers.alike[i];
-        add_part(recompute.is_none() ? accounts.block(kind) : model.accounts(c, nodes, recompute).block(kind), count[i],
-                 true);
+        auto const& [kind, recompute, block, before] = layers.alike[i];
+        auto shape = ends.laid(block, before);
+        shape.recompute = recompute;
+        add_part(shape == ends ? accounts.block(kind) : model.accounts(shape).block(kind), count[i], true);
     }
-    add_part(accounts.head(), 1, false);
+    auto const head = ends.laid(c.block, c.before_block(layers.of_layer.size()));
+    add_part(head == ends ? accounts.head() : model.accounts(head).head(), 1, false);
     std::sort(list.begin(), list.end(), [](auto const& a, auto const& b) { return a.seconds() > b.seconds(); });
     return list;
 }

@@ -158,7 +158,8 @@ PENTAD_INLINE void PlanRemarks::tensor() {
         say(false, extent("tp", c_.tp) + " spans " + std::to_string(nodes(tp::name)) + " nodes: its collectives take " +
                        of_step(seconds) + " at " + speed(rates_, tp::name) + against(other));
     }
-    if (c_.block.sequence_parallel || c_.block.tensor_kind != model::TensorKind::one_d) return;
+    bool const is_uniform = c_.blocks.empty() && c_.block.tensor_kind == model::TensorKind::one_d;
+    if (c_.block.sequence_parallel || !is_uniform) return;
     if (auto const other = with([](Strategy& c) { c.block.sequence_parallel = true; }))
         say(false, "without sequence parallelism every rank of tp holds the whole residual stream: with it the fullest "
                    "rank holds " +

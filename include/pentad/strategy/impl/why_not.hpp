@@ -90,6 +90,7 @@ class Rules {
 
     bool ask_parts() {
         if (!is_sized_) return false;
+        if (take(blocks_refusal(model_, s_))) return true;
         bool const is_grid = s_.block.tensor_kind != model::TensorKind::one_d;
         bool const has_grid = !is_grid || model::tensor_factors(s_.block.tensor_kind, s_.tp).has_value();
         if (require(has_grid, "block.tensor_kind", [&] { return model::no_grid(s_.block.tensor_kind, s_.tp); }) ||
@@ -226,6 +227,27 @@ PENTAD_INLINE model::PartRanks part_ranks(Strategy const& strategy) {
     ranks.ep = on.ep;
     ranks.etp = on.etp;
     return ranks;
+}
+
+PENTAD_INLINE std::optional<Refusal> blocks_refusal(model::Model const& model, Strategy const& s) {
+    auto const refused = [](std::string why) { return Refusal{"blocks", std::move(why)}; };
+    for (std::size_t i = 0; i < s.blocks.size(); ++i) {
+        auto const name = "blocks[" + std::to_string(i) + "]";
+        if (i >= model.blocks.size())
+            return refused(name + " is beyond the blocks of the model: it has " + std::to_string(model.blocks.size()));
+        if (s.blocks[i].row_parts < 1)
+            return refused(stated(name + ".row_parts", s.blocks[i].row_parts) + " is less than 1");
+        auto like = s.blocks[i];
+        like.row_parts = s.block.row_parts;
+        if (s.block.tensor_kind != model::TensorKind::one_d && !(like == s.block))
+            return refused(name + " differs from block, and block.tensor_kind = " +
+                           std::string(model::name(s.block.tensor_kind)) + " has one stream for all");
+        like.sequence_parallel = s.block.sequence_parallel;
+        like.attention_output = s.block.attention_output;
+        if (!(like == s.block))
+            return refused(name + " differs from block in tensor_kind, context, inner_cp or zigzag, which all share");
+    }
+    return std::nullopt;
 }
 
 PENTAD_INLINE pipeline::GeneratorOptions generator_options(Strategy const& strategy) {
