@@ -61,8 +61,10 @@ class SleepingModel {
     [[nodiscard]] std::size_t index_of(int stage) const {
         return static_cast<std::size_t>(std::find(stages_.begin(), stages_.end(), stage) - stages_.begin());
     }
-    [[nodiscard]] static LayoutValue const& input_stream(int) { return Stream::value; }
-    [[nodiscard]] static LayoutValue const& output_gradient(int) { return dual_t<Stream>::value; }
+    [[nodiscard]] Any make_input(int) const { return made(); }
+    [[nodiscard]] Any make_output_gradient(int) const {
+        return {*context_, dual_t<Stream>::value, std::array<std::size_t, 3>{1, 64, 64}};
+    }
     Any forward(int stage, Pass<Exec>&, Any, Saved&) const {
         sleep(1);
         return stage + 1 == all_ ? Any() : made();
@@ -152,7 +154,7 @@ Candidate sleeping(Named const& what, int micro_batches, double milliseconds) {
 
         Run(Schedule const& schedule, std::vector<int> const& stages, double time)
             : communicators(MPI_COMM_WORLD, train::for_schedule(model::DenseMesh(1, ranks, 1, 1), schedule)),
-              model(context, stages, schedule.stages(), time), executor(context, model, {1, 64, 64}) {}
+              model(context, stages, schedule.stages(), time), executor(context, model) {}
     };
     Candidate candidate;
     candidate.schedule =

@@ -395,11 +395,13 @@ class Parser {
     /// Checks that do not need the nodes; choose_context() does the others.
     void read_context(Options& o) const {
         if (has("--cp")) {
-            if (model::query_heads(o.request.model.description(), 1) == 0)
+            using Kind = model::ContextChoice::Kind;
+            auto const kind = static_cast<Kind>(choice("--cp", text("--cp"), model::context_names));
+            bool const is_of_heads = kind != Kind::ring && kind != Kind::all_gather && kind != Kind::automatic;
+            if (is_of_heads && model::query_heads(o.request.model.description(), 1) == 0)
                 refuse("--cp " + text("--cp") + ": " + o.request.model.name +
-                       " has no attention that it changes: leave it out");
-            o.context = model::ContextChoice{
-                .kind = static_cast<model::ContextChoice::Kind>(choice("--cp", text("--cp"), model::context_names))};
+                       " has no attention that goes over cp so: give --cp ring or allgather");
+            o.context = model::ContextChoice{.kind = kind};
         }
         auto given = o.context.value_or(model::ContextChoice());
         if (has("--cp-heads")) given.heads = whole("--cp-heads", text("--cp-heads"), 2, 1 << 16);

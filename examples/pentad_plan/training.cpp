@@ -65,6 +65,7 @@ Strategy strategy_of(Options const& o, Strategy c) {
     if (o.request.open.contains(&model::BlockStrategy::zigzag)) c.block.zigzag = c.cp > 1;
     if (o.request.open.contains(&Strategy::pairs)) c.pairs = c.sends_rows(o.request.model.experts() != nullptr);
     choose_context(o, c);
+    c = planner::with_dealt_layers(o.request.model, std::move(c));
     return o.blocks.empty() ? c : report::with_blocks(std::move(c), o.blocks).value();
 }
 Strategy strategy_of(Options const& o) { return strategy_of(o, given_on(o)); }

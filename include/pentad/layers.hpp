@@ -33,6 +33,7 @@
 #include <pentad/layers/stack.hpp>
 #include <pentad/layers/stack_order.hpp>
 #include <pentad/layers/state_scan.hpp>
+#include <pentad/layers/stream_edge.hpp>
 #include <pentad/layers/stream_ends.hpp>
 #include <pentad/layers/stream_layer.hpp>
 #include <pentad/layers/tensor_parallel.hpp>

@@ -10,3 +10,4 @@
 #include <pentad/mesh/number.hpp>
 #include <pentad/mesh/one_line.hpp>
 #include <pentad/mesh/refusal.hpp>
+#include <pentad/mesh/value_mesh.hpp>

@@ -3,6 +3,7 @@
 
 #include <pentad/model/attention_output.hpp>
 #include <pentad/model/batch_shape.hpp>
+#include <pentad/model/block_mesh.hpp>
 #include <pentad/model/block_strategy.hpp>
 #include <pentad/model/context_choice.hpp>
 #include <pentad/model/decoder.hpp>

@@ -87,6 +87,10 @@ Strategy drawn(Draw& draw, bool has_experts) {
             if (draw.once_in(2)) block.sequence_parallel = !block.sequence_parallel;
             if (draw.once_in(4)) block.attention_output = model::AttentionOutput::all_to_all;
             if (draw.once_in(16)) block.row_parts = draw.number({0, 2});
+            if (draw.once_in(3)) {
+                block.mesh = model::BlockMesh{draw.number({1, 1, 2, 3}), draw.number({1, 2, 4, 5})};
+                block.use({});
+            }
             if (draw.once_in(16)) block.tensor_kind = model::TensorKind::two_d;
         }
     while (!s.blocks.empty() && s.blocks.back() == s.block) s.blocks.pop_back();

@@ -241,6 +241,22 @@ def shown(lines, old):
     return lines[:before] + ["..."] + (lines[-after:] if after else [])
 
 
+def printed_lines(folder):
+    """What a search prints to look further and to run its first plan is accepted and complete: mixers without heads, layers that stages do not
+    divide."""
+    for model, more, stages in [("--model mamba2-7b --hardware h100 --seq 32768 --global-batch 16", "--devices 16 --mesh cp=4,pp=1", None),
+                                ("--model llama-3-8b --hardware h100 --seq 4096 --global-batch 96",
+                                 "--devices 24 --mesh pp=3 --micro-batch 1 --schedule 1f1b --chunks 1 --stages 11,11,10", "11,11,10"),
+                                ("--model llama-3-8b --hardware h100 --seq 4096 --global-batch 96", "--explain pp=3,dp=8", "11,11,10")]:
+        text = output_of(f"{model} {more}")
+        if "--explain" not in more:
+            first = re.search(r"^More of the first: (.*)$", text, re.M).group(1)
+            expect("step " in output_of(f"{model} {first}"), first)
+        command = re.search(r"^to run it: (.*)$", text, re.M | re.I).group(1)
+        found = re.search(r" --stages (\S+)", command)
+        expect((found and found.group(1)) == stages, f"{more}: {command}")
+
+
 def pages(folder):
     """Commands in the pages give what the pages show below them; with `update` it is written there."""
     blocks = 0
@@ -335,7 +351,8 @@ def bad_input(folder):
             (one.replace("dp=2,tp=2", "tp=8,cp=4") + " --cp double-ring", 2, "--cp double-ring splits cp = 4 by nodes, and not every node has 2 or more"),
             (one.replace("dp=2,tp=2", "tp=8,cp=8") + " --cp ulysses", 2,
              "heads = 32 over tp = 8 gives 4, which are not divisible by the 8 ranks of cp that exchange heads"),
-            (one.replace("llama-3-8b", "deepseek-v3") + " --cp ring", 2, "--cp ring: deepseek-v3 has no attention that it changes: leave it out"),
+            (one.replace("llama-3-8b", "deepseek-v3") + " --cp ulysses", 2,
+             "--cp ulysses: deepseek-v3 has no attention that goes over cp so: give --cp ring or allgather"),
             (SERVE + " --cp ring", 2, "--cp has no meaning with --serve"),
             (SMALL + " --gradient-release=off", 2, "--gradient-release takes no value, and was given off"),
             (SMALL + " --outer-lr 0.7", 2, "--outer-lr says nothing without --local-steps"),
@@ -426,6 +443,6 @@ def full_output(folder):
 
 
 with tempfile.TemporaryDirectory() as name:
-    for check in (contract, search, stages, picture, machines, serving, pages, bad_input, ranks, full_output, hostile_files):
+    for check in (contract, search, stages, printed_lines, picture, machines, serving, pages, bad_input, ranks, full_output, hostile_files):
         check(pathlib.Path(name))
         print(f"{check.__name__}: ok", flush=True)

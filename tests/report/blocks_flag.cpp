@@ -20,6 +20,8 @@ TEST_CASE("blocks that differ are read as they are written") {
             if (once_in(2)) block.sequence_parallel = !block.sequence_parallel;
             if (once_in(3)) block.attention_output = model::AttentionOutput::all_to_all;
             if (once_in(4)) block.row_parts = 2;
+            if (once_in(5)) block.mesh = model::BlockMesh{1, std::int64_t{1} << random() % 4};
+            if (block.mesh && once_in(2)) block.tensor_kind = model::TensorKind::two_d;
         }
         while (!strategy.blocks.empty() && strategy.blocks.back() == strategy.block) strategy.blocks.pop_back();
         auto bare = strategy;
@@ -44,6 +46,6 @@ TEST_CASE("a list of blocks: ranges, and the flags of each") {
     for (auto const* const wrong :
          {"", "0", "0:", ":row-parts=2", "0:row-parts", "0:row-parts=", "0:row-parts=x", "0:zigzag=on", "x:row-parts=2",
           "2-1:row-parts=2", "-1:row-parts=2", "0-:row-parts=2", "0:row-parts=2/", "/0:row-parts=2", "0,:row-parts=2",
-          "0:row-parts=2,", "99999999:row-parts=2", "0:seq=2", "0:block.row_parts=2"})
+          "0:row-parts=2,", "99999999:row-parts=2", "0:seq=2", "0:cp=0", "0:tp=x", "0:dp=2", "0:block.row_parts=2"})
         CHECK_MESSAGE(!report::with_blocks({}, wrong), wrong);
 }

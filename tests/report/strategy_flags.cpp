@@ -74,6 +74,7 @@ TEST_CASE("a field of a strategy has a flag of its own, or is said together with
                                             "block.context",
                                             "block.inner_cp",
                                             "block.zigzag",
+                                            "block.mesh", // of single blocks: --blocks
                                             "blocks",
                                             "stage_layers",
                                             "balances_stages",

@@ -39,11 +39,19 @@ std::vector<double> numbers(MeshShape const& m, train::RunSettings const& settin
     return result;
 }
 
+/// What one rank has.
+std::vector<double> expected_numbers(train::RunSettings settings) {
+    settings.strategy.blocks.clear();
+    settings.strategy.sharding = {};
+    Alone const alone;
+    Training<InvariantStream<f64>> training(alone, settings);
+    auto result = steps(training, 1, 3);
+    result.push_back(training.trainer.evaluate(4).loss);
+    return result;
+}
+
 void check(MeshShape const& m, train::RunSettings settings, std::string const& schedule = "1f1b") {
-    auto alone = settings;
-    alone.strategy.blocks.clear();
-    alone.strategy.sharding = {};
-    auto const expected = numbers<InvariantStream<f64>>({}, alone, "1f1b");
+    auto const expected = expected_numbers(settings);
     for (auto const& blocks : ways()) {
         settings.strategy.blocks = blocks;
         for (bool const sequence_parallel : {false, true}) { // of the ends
@@ -85,7 +93,72 @@ TEST_CASE("blocks with streams of their own: experts, ZeRO, recomputation, sched
         check(meshes().front(), settings);
     }
     if (world_size() == 4)
-        for (auto const* const schedule : {"zb-h1", "gpipe", "interleaved"}) check({.pp = 2, .tp = 2}, settings, schedule);
+        for (auto const* const schedule : {"zb-h1", "gpipe", "interleaved-1f1b"}) check({.pp = 2, .tp = 2}, settings, schedule);
+}
+
+TEST_CASE("blocks with meshes of their own train as one rank does") {
+    using model::TensorKind;
+    struct Trial {
+        MeshShape mesh;
+        std::vector<model::BlockStrategy> blocks;
+    };
+    auto const on = [](std::int64_t cp, std::int64_t tp, model::BlockStrategy block = {}) {
+        block.mesh = model::BlockMesh{cp, tp};
+        return block;
+    };
+    model::BlockStrategy const grid{.tensor_kind = TensorKind::two_d}, deep{.tensor_kind = TensorKind::two_and_half_d};
+    std::vector<Trial> trials;
+    if (world_size() == 2)
+        trials = {{{.dp = 2}, {on(1, 2), whole, on(2, 1), on(1, 1)}}, {{.tp = 2}, {on(1, 1), shards, on(1, 2), whole}}};
+    if (world_size() == 4)
+        trials = {{{.dp = 2, .tp = 2}, {on(1, 4, grid), whole, on(1, 4, grid), shards}},
+                  {{.dp = 2, .tp = 2}, {on(2, 2, shards), on(4, 1), on(1, 1), on(1, 4)}},
+                  {{.dp = 4}, {whole, on(1, 4, grid), on(2, 2), whole}},
+                  {{.tp = 4}, {on(1, 1), on(4, 1), whole, on(1, 2, shards)}},
+                  {{.dp = 2, .tp = 2, .inside_out = true}, {on(1, 4, grid), on(2, 1), whole, on(1, 2)}},
+                  {{.pp = 2, .tp = 2}, {on(1, 1), on(2, 1), on(1, 2), on(1, 1)}}};
+    if (world_size() == 8)
+        trials = {{{.dp = 2, .tp = 4}, {on(1, 8, deep), whole, on(2, 4, grid), shards}},
+                  {{.pp = 2, .cp = 2, .tp = 2}, {on(1, 4, grid), on(4, 1), on(1, 1), on(2, 2, shards)}},
+                  {{.dp = 2, .pp = 2, .tp = 2, .inside_out = true}, {on(1, 4), on(4, 1), on(1, 1), whole}}};
+    for (bool const has_experts : {false, true})
+        for (auto const& trial : trials)
+            for (int const stage : {0, 1, 3}) {
+                auto settings = has_experts ? small_with_experts() : small_dense();
+                if (has_experts)
+                    for (auto const& block : trial.blocks)
+                        if (block.tensor_kind != TensorKind::one_d) settings = small_dense(); // has no experts
+                settings.strategy.batch = 32;
+                settings.strategy.seq = 14; // is padded
+                settings.strategy.block.row_parts = whole.row_parts;
+                auto const expected = expected_numbers(settings);
+                settings.strategy.blocks = trial.blocks;
+                settings.strategy.sharding.stage = stage;
+                auto const found = numbers<InvariantStream<f64>>(trial.mesh, settings, "1f1b");
+                INFO(trial.mesh.text(), " experts ", has_experts, " zero ", stage);
+                for (std::size_t i = 0; i < expected.size(); ++i)
+                    CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-10));
+            }
+}
+
+TEST_CASE("layers are dealt to stages by measured times: predictors, a tied table, blocks of their own") {
+    int const n = world_size();
+    model::BlockStrategy own{};
+    own.mesh = model::BlockMesh{1, 1};
+    for (bool const has_predictors : {false, true})
+        for (auto const& m : std::vector<MeshShape>{{.pp = n}, {.dp = 2, .pp = n / 2}}) {
+            auto settings = small_with_experts(); // tied
+            settings.strategy.batch = 32;
+            change(settings, [](auto& sizes) { sizes.layers = 8; });
+            if (has_predictors) settings.model.predictors = {settings.model.blocks.back()};
+            auto const expected = expected_numbers(settings);
+            settings.strategy.balances_stages = true;
+            settings.strategy.blocks = {{}, own, {}, own};
+            auto const found = numbers<InvariantStream<f64>>(m, settings, "1f1b");
+            INFO(m.text(), " predictors ", has_predictors);
+            for (std::size_t i = 0; i < expected.size(); ++i)
+                CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-10));
+        }
 }
 
 TEST_CASE("blocks that cannot lie beside each other are refused") {

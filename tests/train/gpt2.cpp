@@ -100,7 +100,7 @@ struct ModelRun {
                           .ahead = ahead,
                           .predicted_scale = predicted_scale,
                           .loss_scale = 1.0 / (sequences * length)});
-        train::Executor<Model, f64, Exec> executor(mesh.context, model, {sequences, length, setup.hidden});
+        train::Executor<Model, f64, Exec> executor(mesh.context, model);
         executor.run(schedule, passes);
         Tensor<Sums, Exec> const sum(mesh.context, {1});
         auto const host = Kokkos::create_mirror_view(Kokkos::HostSpace(), sum.summands());

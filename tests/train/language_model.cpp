@@ -90,7 +90,7 @@ void check_model(Arrays const& arrays, MeshShape const& m, Variant const& how) {
                       .loss_scale = 1.0 / (sequences * length),
                       .balance_scale = arrays.at("aux_coef").values[0],
                       .z_scale = arrays.at("z_coef").values[0]});
-    train::Executor<Model, f64, Exec> executor(mesh.context, model, {sequences, length, setup.hidden});
+    train::Executor<Model, f64, Exec> executor(mesh.context, model);
     executor.run(schedule, passes);
 
     Tensor<Sums, Exec> const sums(mesh.context, {1});

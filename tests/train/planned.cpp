@@ -93,15 +93,18 @@ double planned_across(planner::Model const& model, pentad::Strategy const& c, pi
     auto shape_of_part = model.shape(c, nodes);
     shape_of_part.recompute = c.recompute.of(0);
     auto const accounts = model.accounts(shape_of_part);
+    planner::AlikeLayers const layers(model, c);
     double sum = 0;
     for (auto const& shape : planner::stage_shapes(model, c, schedule.stages()))
-        for (std::size_t kind = 0; kind < shape.of_kind.size(); ++kind)
-            for (auto const* pass : {&accounts.block(kind).forward, &accounts.block(kind).backward_data})
+        for (std::size_t kind = 0; kind < shape.of_kind.size(); ++kind) {
+            auto const& block = accounts.block(layers.alike[kind].kind);
+            for (auto const* pass : {&block.forward, &block.backward_data})
                 for (auto const& x : pass->work)
                     if (x.operation == observe::Operation::all_to_all && x.cost.axes.size() > 0 &&
                         x.cost.axes[0] == axis)
                         sum += shape.of_kind[kind] *
                                (x.rows > 0 ? x.bytes / x.rows * model.sent->across * tokens : x.bytes);
+        }
     return sum * static_cast<double>(c.micro_batches * (c.devices() / c.pp));
 }
 
@@ -307,6 +310,45 @@ TEST_CASE("blocks whose streams differ") {
     if (n <= 4) compare({.tp = n}, run);
     change(run, [](auto& sizes) { sizes.experts = 4; });
     if (n == 4) compare({.ep = 2, .tp = 2}, run);
+}
+
+TEST_CASE("blocks with meshes of their own") {
+    int const n = world_size();
+    if (n == 1) return;
+    auto const on = [](std::int64_t cp, std::int64_t tp, model::BlockStrategy block = {}) {
+        block.mesh = model::BlockMesh{cp, tp};
+        return block;
+    };
+    model::BlockStrategy const whole{}, shards{.sequence_parallel = true},
+        grid{.tensor_kind = model::TensorKind::two_d};
+    auto run = dense(4);
+    run.strategy.batch = 32;
+    run.strategy.seq = 60;
+    for (int const stage : {0, 1, 3}) {
+        run.strategy.sharding.stage = stage;
+        run.strategy.blocks = {on(1, n), whole, on(n, 1), on(1, 1)};
+        compare({.dp = n}, run);
+        run.strategy.blocks = {on(1, 1), shards, whole, on(1, n, shards)};
+        compare({.tp = n}, run);
+        if (n == 4) {
+            run.strategy.blocks = {on(1, 4, grid), whole, on(1, 4, grid), on(2, 2)};
+            compare({.dp = 2, .tp = 2}, run);
+            run.strategy.blocks = {on(2, 1), on(1, 1), on(1, 2), on(1, 2)};
+            compare({.pp = 2, .tp = 2}, run);
+        }
+        if (n == 8) {
+            run.strategy.blocks = {on(1, 4, grid), on(4, 1), whole, on(2, 2)};
+            compare({.pp = 2, .cp = 2, .tp = 2}, run);
+        }
+    }
+    run.strategy.sharding.stage = 0;
+    run.strategy.blocks = {on(1, n), whole, on(n, 1), on(1, 1)};
+    run.strategy.recompute = {.kind = model::Recomputation::Kind::full};
+    compare({.dp = n}, run);
+    run.strategy.recompute = {};
+    change(run, [](auto& sizes) { sizes.experts = 8; });
+    if (n == 4) run.strategy.blocks = {on(1, 2), on(2, 2), on(1, 1), whole};
+    if (n == 4) compare({.dp = 2, .ep = 2}, run);
 }
 
 TEST_CASE("tensor parallelism on a grid") {

@@ -391,7 +391,7 @@ TEST_CASE("a thousand mutated schedules that are accepted give the gradients of 
         auto const text = varied_text();
         io::TokenData const data(text, "the text", static_cast<std::int64_t>(settings.strategy.seq), settings.seed);
         batch.load(data, 1);
-        train::Executor<Model, f64, Exec> executor(mesh.context, model, {setup.batch, setup.seq, sizes(settings.model).hidden});
+        train::Executor<Model, f64, Exec> executor(mesh.context, model);
         // Copies of a stage each have the gradients of their micro-batches.
         auto const gradients = [&](pipeline::Schedule const& schedule) {
             store.clear_gradients();

@@ -227,6 +227,32 @@ struct Pass {
     double balance_sum = 0;   ///< of the load-balancing losses of the layers here: likewise, and over pp
     double z_sum = 0;         ///< of the z losses of the layers here: likewise
 
+    /// The same pass in another place, which has added up nothing yet.
+    [[nodiscard]] Pass on(Context<Exec> const& other) const {
+        return {.context = other,
+                .tokens = tokens,
+                .targets = targets,
+                .ahead = ahead,
+                .predicted_scale = predicted_scale,
+                .loss_scale = loss_scale,
+                .balance_scale = balance_scale,
+                .z_scale = z_scale,
+                .trains = trains,
+                .saves = saves,
+                .is_replay = is_replay,
+                .completes_gradients = completes_gradients,
+                .draw = draw,
+                .slice = slice,
+                .memory = memory,
+                .map = map,
+                .saved = saved};
+    }
+    /// Adds what a pass in another place has added up. @param further of tokens further ahead
+    void add_sums(Pass const& other, bool further = false) {
+        (further ? predicted_sum : loss_sum) += other.loss_sum;
+        balance_sum += other.balance_sum;
+        z_sum += other.z_sum;
+    }
     /// The stretches of its sequences. @param of_setup those that the setup says
     [[nodiscard]] Stretches const& stretches(Stretches const& of_setup) const {
         return map == nullptr || map->stretches == nullptr ? of_setup : *map->stretches;

@@ -5,6 +5,7 @@
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layers/places.hpp>
 #include <pentad/layers/registry.hpp>
+#include <pentad/layers/stream_edge.hpp>
 #include <pentad/layers/unit.hpp>
 #include <pentad/model/model.hpp>
 #include <pentad/model/recomputation.hpp>
@@ -51,18 +52,13 @@ class Stack {
     Stack(ModelPlaces<Exec> const& places, model::Model const& model, LayerRegistry<T, Exec> const& registry,
           std::size_t first, std::size_t count, model::Recomputation const& recompute, bool meets_end = false)
         : first_(first), blocks_(count) {
-        auto const edge = [](PartPlace<Exec> const& from, PartPlace<Exec> const& to) {
-            if (from.stream == to.stream) return Edge();
-            Edge made(*from.stream, *to.stream);
-            made.prepare(to.setup->context);
-            return made;
-        };
-        if (meets_end) exit_ = edge(places.before(first + count), places.ends());
+        if (meets_end) exit_ = StreamEdge<Exec>(places.before(first + count), places.ends());
         for (std::size_t i = 0; i < count; ++i) {
             auto const recomputed = recompute.of(first + i);
             auto const& [setup, stream] = places.of(first + i);
             auto& block = blocks_[i];
-            block.entry = edge(places.before(first + i), places.of(first + i));
+            block.entry = StreamEdge<Exec>(places.before(first + i), places.of(first + i));
+            block.context = &setup->context;
             block.is_recomputed = recomputed.whole;
             block.first_unit = units_.size();
             for (auto const& branch : model.block(first + i).branches) {
@@ -91,7 +87,9 @@ class Stack {
                 std::size_t const unit = blocks_[i].first_unit + at;
                 units_[unit].with_values([&] {
                     if (auto const* const then = unit + 1 < units_.size() ? &units_[unit + 1] : next) then->prefetch();
-                    x = forward(blocks_[i].of_unit(at), i, pass, std::move(x), saved.blocks[i]);
+                    in_place(i, pass, [&](auto& own) {
+                        x = forward(blocks_[i].of_unit(at), i, own, std::move(x), saved.blocks[i]);
+                    });
                 });
             }
             if (blocks_[i].is_recomputed)
@@ -104,20 +102,23 @@ class Stack {
     Any backward_data(Pass<Exec>& pass, Any dy, Saved& saved) const {
         dy = exit_.backward(std::move(dy));
         for_each_unit_backwards(pass, saved, [&](std::size_t i, std::size_t at) {
-            dy = backward_data(i, at, pass, std::move(dy), saved.blocks[i]);
+            in_place(i, pass, [&](auto& own) { dy = backward_data(i, at, own, std::move(dy), saved.blocks[i]); });
         });
         return dy;
     }
     void backward_weight(Pass<Exec>& pass, Saved& saved) const {
         for (std::size_t i = blocks_.size(); i-- > 0;)
-            for (std::size_t at = blocks_[i].units(); at-- > 0;) backward_weight(i, at, pass, saved.blocks[i]);
+            for (std::size_t at = blocks_[i].units(); at-- > 0;)
+                in_place(i, pass, [&](auto& own) { backward_weight(i, at, own, saved.blocks[i]); });
     }
     /// Both backward passes, unit by unit: what is saved is freed, and gradients are complete, as early as can be.
     Any backward(Pass<Exec>& pass, Any dy, Saved& saved) const {
         dy = exit_.backward(std::move(dy));
         for_each_unit_backwards(pass, saved, [&](std::size_t i, std::size_t at) {
-            dy = backward_data(i, at, pass, std::move(dy), saved.blocks[i]);
-            backward_weight(i, at, pass, saved.blocks[i]);
+            in_place(i, pass, [&](auto& own) {
+                dy = backward_data(i, at, own, std::move(dy), saved.blocks[i]);
+                backward_weight(i, at, own, saved.blocks[i]);
+            });
         });
         return dy;
     }
@@ -165,7 +166,8 @@ class Stack {
         std::size_t begin, end;
     };
     struct Block {
-        Edge entry;                 ///< from the stream of the block before
+        StreamEdge<Exec> entry;     ///< from the stream of the block before
+        Context<Exec> const* context = nullptr;
         bool is_recomputed = false; ///< all of it
         std::vector<Branch> branches;
         std::size_t first_unit = 0;
@@ -187,6 +189,14 @@ class Stack {
             }
             saved.blocks[i].inputs.resize(blocks_[i].branches.size());
         }
+    }
+    /// f(pass) with the pass in the place of a block.
+    template <class F>
+    void in_place(std::size_t i, Pass<Exec>& pass, F&& f) const {
+        if (blocks_[i].context == &pass.context) return f(pass);
+        auto own = pass.on(*blocks_[i].context);
+        f(own);
+        pass.add_sums(own);
     }
     Any forward(Range branches, std::size_t i, Pass<Exec>& pass, Any x, typename Saved::Block& saved) const {
         for (std::size_t at = branches.begin; at < branches.end; ++at) {
@@ -245,7 +255,7 @@ class Stack {
 
     std::size_t first_; ///< of the model's blocks
     std::vector<Block> blocks_;
-    Edge exit_; ///< to the model's ends
+    StreamEdge<Exec> exit_; ///< to the model's ends
     std::vector<Unit<T, Exec>> units_;
 };
 

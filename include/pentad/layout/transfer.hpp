@@ -14,12 +14,15 @@
 
 namespace pentad {
 
-/// Where the ranks of a mesh are among those of a group: rank i of the mesh is rank places[i] of the group.
+/// Where ranks of a mesh are among those of a group: the i-th of them is rank places[i] of the group.
 struct MeshPlaces {
     std::vector<MeshAxisValue> mesh;
     std::vector<int> places;
+    std::vector<int> ranks = {}; ///< their numbers in the mesh; none: all ranks of it, in order
 
-    /// The rank of the mesh at a place; -1: none.
+    [[nodiscard]] int number(std::size_t i) const { return ranks.empty() ? static_cast<int>(i) : ranks[i]; }
+
+    /// Which of them is at a place; -1: none.
     [[nodiscard]] int rank_at(int place) const {
         auto const found = std::find(places.begin(), places.end(), place);
         return found == places.end() ? -1 : static_cast<int>(found - places.begin());
@@ -35,7 +38,7 @@ class TransferShape {
                   std::span<std::size_t const> extents, std::span<int const> node_of)
         : source_(&source), target_(&target), node_of_(node_of) {
         for (int rank = 0; rank < static_cast<int>(source.places.size()); ++rank) {
-            held_.push_back(shard_shape(from, extents, source.mesh, rank));
+            held_.push_back(shard_shape(from, extents, source.mesh, source.number(static_cast<std::size_t>(rank))));
             auto const box = box_of(held_.back());
             auto const same =
                 std::find_if(pieces_.begin(), pieces_.end(), [&](Piece const& piece) { return piece.box == box; });
@@ -44,8 +47,8 @@ class TransferShape {
             else
                 same->holders.push_back(rank);
         }
-        for (int rank = 0; rank < static_cast<int>(target.places.size()); ++rank)
-            needed_.push_back(shard_shape(to, extents, target.mesh, rank));
+        for (std::size_t i = 0; i < target.places.size(); ++i)
+            needed_.push_back(shard_shape(to, extents, target.mesh, target.number(i)));
     }
 
     [[nodiscard]] ShardShape const& held(int rank) const { return held_[static_cast<std::size_t>(rank)]; }
@@ -62,6 +65,15 @@ class TransferShape {
                     f(sender(pieces_[p], p, to), to, inside(both, pieces_[p].box), inside(both, wanted));
             }
         }
+    }
+    /// Elements that ranks of the group send each other.
+    [[nodiscard]] std::size_t sent() const {
+        std::size_t sum = 0;
+        for_each_box([&](int from, int to, ElementBox const& box, ElementBox const&) {
+            if (source_->places[static_cast<std::size_t>(from)] != target_->places[static_cast<std::size_t>(to)])
+                sum += box.size(dimensions());
+        });
+        return sum;
     }
     /// Elements that the rank at a place of the group sends to others.
     [[nodiscard]] std::size_t sent_by(int place) const {

@@ -80,6 +80,7 @@ struct BatchShape {
     NamedProduct batch_axes{}, seq_axes{};
     bool zigzag = false;         ///< over cp: each shard has an early and a late piece of a slice
     std::int64_t head_ranks = 1; ///< ranks of cp that share a shard, since they exchange heads
+    std::int64_t multiple = 1;   ///< of tokens of a slice, that blocks with meshes of their own want
 
     [[nodiscard]] std::optional<Indivisible> refusal() const {
         auto by = batch_axes;
@@ -94,7 +95,7 @@ struct BatchShape {
         for (auto const& [name, extent] : seq_axes.factors())
             if (name == "cp") cp = extent;
         auto const shards = cp / head_ranks;
-        return slices * std::lcm(seq_axes.value(), zigzag && shards > 1 ? 2 * shards : 1);
+        return slices * std::lcm(multiple, std::lcm(seq_axes.value(), zigzag && shards > 1 ? 2 * shards : 1));
     }
     /// Tokens of a sequence with the padding at its end, of which there is as little as can be.
     [[nodiscard]] std::int64_t padded_seq() const {

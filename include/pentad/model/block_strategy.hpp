@@ -6,12 +6,23 @@
 #include <pentad/model/context_choice.hpp>
 #include <pentad/model/tensor_grid.hpp>
 
+#include <compare>
 #include <cstdint>
+#include <optional>
 
 namespace pentad::model {
 
-/// How a block lies on the ranks of cp and tp, and how its tokens travel.
+/// The ranks of a stage as dp x cp x tp, of which dp has what the others leave; those along tp are neighbours.
+struct BlockMesh {
+    std::int64_t cp = 1, tp = 1;
+
+    friend auto operator<=>(BlockMesh const&, BlockMesh const&) = default;
+    friend bool operator==(BlockMesh const&, BlockMesh const&) = default;
+};
+
+/// How a block lies on the ranks of a stage, and how its tokens travel.
 struct BlockStrategy {
+    std::optional<BlockMesh> mesh = {};         ///< as the block sees these ranks; none: as the rest of the model
     TensorKind tensor_kind = TensorKind::one_d; ///< what tp is
     bool sequence_parallel = false;             ///< the residual stream is sharded along the sequence over tp
     ContextStrategy context = ContextStrategy::ring;

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -42,9 +43,7 @@ struct PerAxis {
     }
 };
 
-/// The mesh as the layouts see it: tp is split where it exceeds the kv heads or is a grid, cp where attention has two
-/// levels, pp where stages have copies, ep where dispatch goes by node, dp and edp where ZeRO is hybrid.
-using MeshAxes = std::array<MeshAxisValue, view_axes.size()>;
+/// The mesh of a configuration.
 MeshAxes mesh_of(Strategy const& c, Model const& model, int copies = 1, std::int64_t nodes = 1, bool ends_meet = false);
 
 /// Groups of alike layers: blocks of one kind with the same recomputation that lie on their ranks alike and take the
@@ -130,6 +129,7 @@ struct MeshPart {
     PerAxis sent;                       ///< bytes, for a micro-batch
     std::string_view shared{};          ///< a parameter that another part has already
     bool is_one_unit = false;           ///< a block that is recomputed from its input
+    std::shared_ptr<OwnMesh const> own{}; ///< what its blocks lie on; null: on the mesh of the model
 
     [[nodiscard]] std::array<PassSums const*, 3> passes() const {
         return {&sums->forward, &sums->backward_data, &sums->backward_weight};
@@ -198,7 +198,10 @@ class Account {
     [[nodiscard]] std::size_t index_of(MeshPart const& part) const {
         return static_cast<std::size_t>(&part - parts_.data());
     }
-    [[nodiscard]] std::span<MeshAxisValue const> mesh() const { return mesh_; }
+    /// The mesh that the parameters of a bucket of its stages lie on.
+    [[nodiscard]] std::span<MeshAxisValue const> mesh_under(Bucket const& bucket) const {
+        return bucket.own == nullptr ? mesh_ : bucket.own->mesh;
+    }
     /// Bytes of the residual stream of a micro-batch on a rank, as a stage takes it.
     [[nodiscard]] double input(StageShape const& stage) const {
         return streams_[static_cast<std::size_t>(stage.first)];
@@ -212,12 +215,20 @@ class Account {
     [[nodiscard]] PerAxis numbers() const;
 
   private:
-    [[nodiscard]] MeshPart on_mesh(PartSums const& sums) const;
+    /// Of a part that lies on its ranks so, as what hands it the stream does or another way.
+    [[nodiscard]] PartShape shape_of(model::BlockStrategy const& block, model::BlockStrategy const& before) const;
+    [[nodiscard]] MeshPart on_mesh(PartSums const& sums, std::shared_ptr<OwnMesh const> own) const;
+    [[nodiscard]] std::vector<std::shared_ptr<OwnMesh const>> made_own_meshes() const;
+    /// The mesh of blocks that lie on their ranks so; null: the model's.
+    [[nodiscard]] std::shared_ptr<OwnMesh const> own_mesh(model::BlockStrategy const& block) const;
+    /// Adds what a part sends that takes the stream from another mesh.
+    void add_edge(MeshPart& part, model::BlockStrategy const& before, model::BlockStrategy const& block) const;
     Model const* model_;
     Strategy c_;
     std::int64_t nodes_;
     PartsFrom from_;
     MeshAxes mesh_;
+    std::vector<std::shared_ptr<OwnMesh const>> own_meshes_;
     Parts const* ends_;
     AlikeLayers layers_;
     std::vector<MeshPart> parts_;

@@ -19,6 +19,10 @@ namespace pentad::planner {
 std::vector<std::int64_t> balanced_layers(Model const& model, Strategy const& c, Account const& account,
                                           Rates const& rates, std::int64_t stages);
 
+/// The configuration with the layers of each stage, where it neither gives nor balances them and they cannot be as many
+/// for each.
+Strategy with_dealt_layers(Model const& model, Strategy c);
+
 /// The configuration with the layers of each stage, where it balances them.
 Strategy with_stage_layers(Model const& model, Hardware const& hardware, Strategy c, Pipelines& pipelines);
 

@@ -72,8 +72,11 @@ class StageTimes {
   public:
     StageTimes(Account const& account, Rates const& rates) : account_(&account) {
         auto const& parts = account.parts();
-        for (std::size_t i = 0; i < parts.size(); ++i)
-            parts_.push_back(part_time(parts[i], rates, i > 0 && i + 1 < parts.size()));
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            bool const is_block = i > 0 && i + 1 < parts.size();
+            auto const& own = parts[i].own;
+            parts_.push_back(part_time(parts[i], own ? Rates(rates.hardware(), own->strategy) : rates, is_block));
+        }
         overhead_ = rates.launches(operations_of_micro_batch, calls_of_micro_batch) / 2;
         beside_ = rates.hardware().micro_batch_s / 2;
     }

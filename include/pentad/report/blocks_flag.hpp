@@ -17,7 +17,8 @@ namespace pentad::report {
 /// The help of its value, in both programs.
 inline constexpr std::string_view blocks_help =
     "blocks that lie on their ranks in another way than the rest: \"0-3,7:sequence-parallel=on/5:row-parts=2\", with "
-    "the flags sequence-parallel, attention-output and row-parts";
+    "the flags sequence-parallel, attention-output and row-parts; or with a mesh of their own, \"2:cp=1,tp=4,"
+    "tp-kind=2d\", of which dp is what the ranks of a stage allow";
 
 namespace detail {
 inline constexpr std::size_t most_blocks = std::size_t{1} << 16;
@@ -52,6 +53,9 @@ inline std::string blocks_text(Strategy const& strategy) {
         Strategy own = strategy;
         own.block = blocks[first];
         char before = ':';
+        if (auto const& mesh = blocks[first].mesh)
+            text += std::string(1, std::exchange(before, ',')) + "cp=" + std::to_string(mesh->cp) +
+                    ",tp=" + std::to_string(mesh->tp);
         for (auto const& flag : strategy_flags) {
             auto const value = flag_value(own, flag);
             if (!flag.field.starts_with("block.") || value == flag_value(strategy, flag)) continue;
@@ -80,7 +84,15 @@ inline std::optional<Strategy> with_blocks(Strategy strategy, std::string_view t
         Strategy own = strategy;
         bool const is_set = detail::for_each_item(item.substr(colon + 1), ',', [&](std::string_view setting) {
             auto const equal = std::min(setting.find('='), setting.size());
-            auto const* const flag = detail::block_flag(setting.substr(0, equal));
+            auto const name = setting.substr(0, equal);
+            if ((name == "cp" || name == "tp") && equal < setting.size()) {
+                auto const extent = number_in<std::int64_t>(setting.substr(equal + 1));
+                if (!extent || *extent < 1 || *extent > std::int64_t(detail::most_blocks)) return false;
+                if (!own.block.mesh) own.block.mesh.emplace();
+                (name == "cp" ? own.block.mesh->cp : own.block.mesh->tp) = *extent;
+                return true;
+            }
+            auto const* const flag = detail::block_flag(name);
             return flag != nullptr && equal < setting.size() && set_flag(own, *flag, setting.substr(equal + 1));
         });
         return is_set && detail::for_each_item(item.substr(0, colon), ',', [&](std::string_view range) {

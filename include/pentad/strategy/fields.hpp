@@ -190,9 +190,15 @@ struct FieldsOf<model::Offload> {
                                       PENTAD_FIELD(model::Offload, window_bytes)};
 };
 template <>
+struct FieldsOf<model::BlockMesh> {
+    static constexpr std::string_view type = "model::BlockMesh";
+    static constexpr std::tuple value{PENTAD_FIELD(model::BlockMesh, cp), PENTAD_FIELD(model::BlockMesh, tp)};
+};
+template <>
 struct FieldsOf<model::BlockStrategy> {
     static constexpr std::string_view type = "model::BlockStrategy";
     static constexpr std::tuple value{
+        PENTAD_FIELD(model::BlockStrategy, mesh),
         PENTAD_FIELD(model::BlockStrategy, tensor_kind), PENTAD_FIELD(model::BlockStrategy, sequence_parallel),
         PENTAD_FIELD(model::BlockStrategy, context),     PENTAD_FIELD(model::BlockStrategy, inner_cp),
         PENTAD_FIELD(model::BlockStrategy, zigzag),      PENTAD_FIELD(model::BlockStrategy, attention_output),

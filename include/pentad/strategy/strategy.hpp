@@ -18,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -77,9 +78,23 @@ struct Strategy {
     [[nodiscard]] model::BlockStrategy const& before_block(std::size_t i) const {
         return i == 0 ? block : of_block(i - 1);
     }
-    /// Whether a block, or what is before or behind them, deals the tokens of a rank of cp to the ranks of tp.
+    /// How a model would lie on the ranks whose every block is as block i, which has a mesh of its own.
+    [[nodiscard]] Strategy as_block(std::size_t i) const {
+        Strategy own = *this;
+        own.block = blocks[i];
+        own.block.mesh.reset();
+        own.blocks.clear();
+        own.cp = blocks[i].mesh->cp;
+        own.tp = blocks[i].mesh->tp;
+        own.dp = std::max<std::int64_t>(1, dp * ep * cp * tp / std::max<std::int64_t>(1, own.cp * own.tp));
+        own.experts = expert_mesh(); // which lie on their own axes of the ranks
+        own.ep = 1;
+        return own;
+    }
+    /// Whether what lies on the mesh of the model deals the tokens of a rank of cp to the ranks of tp.
     [[nodiscard]] bool deals_to_tp(bool has_experts) const {
         auto const deals = [&](model::BlockStrategy const& one) {
+            if (one.mesh) return false;
             return one.sequence_parallel || model::deals_to_tp(one.attention_output, has_experts);
         };
         return deals(block) || std::any_of(blocks.begin(), blocks.end(), deals);
@@ -137,14 +152,24 @@ struct Strategy {
     /// Whether there are groups that train apart.
     [[nodiscard]] bool averages_groups() const { return local.is_on() && data_ranks() > local.ranks; }
     /// Tokens of a sequence as ranks hold them, with padding.
-    [[nodiscard]] std::int64_t padded_seq(bool has_experts) const {
+    [[nodiscard]] std::int64_t padded_seq(bool has_experts) const { return sequence_shape(has_experts).padded_seq(); }
+    /// What the tokens of a sequence are a multiple of, since blocks with meshes of their own share them out.
+    [[nodiscard]] std::int64_t multiple_of_blocks(bool has_experts) const {
+        std::int64_t multiple = 1;
+        for (std::size_t i = 0; i < blocks.size(); ++i)
+            if (auto const& mesh = blocks[i].mesh; mesh && mesh->cp > 0 && mesh->tp > 0)
+                multiple = std::lcm(multiple, as_block(i).sequence_shape(has_experts).seq_multiple());
+        return multiple;
+    }
+    /// How the ranks share out the tokens of a sequence.
+    [[nodiscard]] model::BatchShape sequence_shape(bool has_experts) const {
         auto stream_axes = model::NamedProduct().times("cp", cp);
         if (deals_to_tp(has_experts)) stream_axes.times("tp", tp);
-        return model::BatchShape{.seq = seq,
-                                 .seq_axes = stream_axes,
-                                 .zigzag = block.zigzag,
-                                 .head_ranks = block.context_split().head_ranks(cp)}
-            .padded_seq();
+        return {.seq = seq,
+                .seq_axes = stream_axes,
+                .zigzag = block.zigzag,
+                .head_ranks = block.context_split().head_ranks(cp),
+                .multiple = multiple_of_blocks(has_experts)};
     }
     [[nodiscard]] double tokens() const { return static_cast<double>(batch * seq); }
 };

@@ -37,7 +37,7 @@ namespace pentad {
 [[nodiscard]] std::optional<Refusal> schedule_refusal(model::Model const& model, Strategy const& strategy,
                                                       std::string_view name, pipeline::ScheduleTraits const& traits);
 /// Why the blocks of a model do not lie on their ranks so beside each other; nothing where they do. Attention over cp
-/// deals sequences once for all blocks, and a grid has one stream.
+/// deals sequences once for all blocks of a mesh, and a grid has one stream.
 [[nodiscard]] std::optional<Refusal> blocks_refusal(model::Model const& model, Strategy const& strategy);
 /// Why the layers of a model are not dealt so to the stages of a pipeline; nothing where they are.
 [[nodiscard]] std::optional<Refusal> stages_refusal(std::span<std::int64_t const> stage_layers, std::int64_t stages,

@@ -2,13 +2,15 @@
 // cheap as can be.
 #pragma once
 
+#include <pentad/kernels/elementwise.hpp>
 #include <pentad/planner/balanced_stages.hpp>
 #include <pentad/train/batch.hpp>
 #include <pentad/train/detail/totals.hpp>
 #include <pentad/train/language_model.hpp>
-#include <pentad/zero/store.hpp>
+#include <pentad/zero/layouts.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <deque>
@@ -61,7 +63,25 @@ std::vector<std::int64_t> measured_layers(ModelPlaces<Exec> const& places, model
     timed.push_back({static_cast<int>(parts) - 1, kinds.blocks.size(), 0, false, true});
     using Model = LanguageModel<T, Exec>;
     Model layers({{&setup, &stream}, std::move(of_blocks)}, kinds, registry, timed, of_kinds);
-    zero::ParameterStore<T, Exec> const store(context, layers, 1, {}, std::size_t{1} << 22);
+    // Each rank has all parts: nothing is shared out among the ranks of pp, which a store would take for stages.
+    using A = accumulator_t<T>;
+    std::deque<Tensor<zero::Whole<T>, Exec>> values;
+    std::deque<Tensor<zero::Whole<A>, Exec>> gradients, exact;
+    layers.for_each_parameter([&](AnyParameter<T, Exec>& parameter) {
+        std::array const size{parameter.size()};
+        auto const& value = values.emplace_back(context, size, observe::Memory::parameters);
+        auto const& gradient = gradients.emplace_back(context, size, observe::Memory::gradients);
+        parameter.place_value(value.data());
+        parameter.place_gradient(gradient.data());
+        parameter.draw(1, gradient.data());
+        kernels::convert<A, T>(context.exec(), View<A const, 1, Exec>(gradient.flat()), value.flat());
+        if (parameter.own_optimizer()) {
+            exact.push_back(gradient);
+            parameter.place_exact_value(gradient.data());
+            parameter.place_gradient(gradients.emplace_back(context, size, observe::Memory::gradients).data());
+        }
+        gradients.back().clear();
+    });
     LayoutValue const of_tokens = token_values<i32>(stream);
     AnyTensor<i32, Exec> const tokens(context, of_tokens, std::array{setup.batch, setup.seq});
     std::vector<i32> drawn(tokens.size()); // different ones, which go to different experts

@@ -11,6 +11,7 @@
 #include <pentad/random/philox.hpp>
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
+#include <pentad/train/block_meshes.hpp>
 #include <pentad/train/decoder_layers.hpp>
 #include <pentad/train/detail/compiled_streams.hpp>
 #include <pentad/train/detail/totals.hpp>
@@ -92,9 +93,14 @@ class Engine {
     /// Token losses are summands over the ranks that share out the tokens, and over the stages, of which the last has
     /// them; a stage's auxiliary losses are the same on all its ranks, and summands over the stages.
     [[nodiscard]] AxisNames loss_axes() const;
+    [[nodiscard]] RunOnMesh const& fitting() const {
+        fit_.require_fit();
+        return fit_;
+    }
     [[nodiscard]] std::vector<LayerSetup<Exec>> made_block_setups() const {
         std::vector<LayerSetup<Exec>> setups;
-        for (auto const& block : settings_.strategy.blocks) setups.push_back(fit_.layer_setup(*context_, block));
+        for (auto const& block : settings_.strategy.blocks)
+            setups.push_back(fit_.layer_setup(meshes_.of(block), block));
         return setups;
     }
     [[nodiscard]] ModelPlaces<Exec> places() const {
@@ -115,6 +121,7 @@ class Engine {
     ProvenSchedules schedules_;
     RunOnMesh fit_;
     LayerSetup<Exec> setup_;                     ///< of the model's ends
+    BlockMeshes<Exec> meshes_;
     std::vector<LayerSetup<Exec>> block_setups_; ///< of each block, where they differ from that
     Model model_;
     Batch<Exec> batch_;
@@ -129,12 +136,13 @@ Engine<T, Exec>::Engine(Context<Exec> const& context, LayoutValue const& stream,
                         ProvenSchedules schedules, Registry const& registry)
     : context_(&context), stream_(&stream), logits_(&registry.ends(stream).logits()), settings_(settings),
       schedules_(std::move(schedules)), fit_(context.communicators(), stream, element, settings_, training()),
-      setup_(fit_.layer_setup(context, settings.strategy.block)), block_setups_(made_block_setups()),
+      setup_(fitting().layer_setup(context, settings.strategy.block)),
+      meshes_(context, settings.model, settings.strategy.blocks), block_setups_(made_block_setups()),
       model_(places(), settings.model, registry, held_stages(registry), settings.strategy.recompute),
       batch_(setup_, stream, static_cast<std::size_t>(settings.strategy.micro_batches), settings.ignored,
              settings.strategy.local, settings.packing, model::sees_later_tokens(settings.model),
              settings.model.predictors.size()),
-      executor_(context, model_, {setup_.batch, setup_.seq, setup_.hidden}) {
+      executor_(context, model_) {
     for (auto const& axes : {loss_axes(), axes_of_view(context.communicators().mesh())})
         pentad::detail::prepare(context, detail::total_plan(axes, Placement::partial));
 }
@@ -156,7 +164,6 @@ AxisNames Engine<T, Exec>::loss_axes() const {
 
 template <class T, class Exec>
 auto Engine<T, Exec>::held_stages(Registry const& registry) -> std::vector<StageLayers> {
-    fit_.require_fit();
     auto& layers = settings_.strategy.stage_layers;
     if (settings_.strategy.balances_stages)
         layers = measured_layers(places(), settings_.model, registry, training().stages(),

@@ -41,9 +41,8 @@ class Executor {
   public:
     using Any = AnyTensor<T, Exec>;
 
-    /// @param extents of the activations that pass between stages
-    Executor(Context<Exec> const& context, Model& model, std::array<std::size_t, 3> const& extents)
-        : context_(&context), model_(&model), extents_(extents),
+    Executor(Context<Exec> const& context, Model& model)
+        : context_(&context), model_(&model),
           comm_(&context.communicators().along(AxisNames(pp::name))) {}
 
     /// Runs this rank's instructions; passes[i * slices + k] belongs to slice k of micro-batch i. Blocks until this
@@ -165,10 +164,10 @@ class Executor {
             send(x, std::move(slot.gradient));
             break;
         case Operation::receive_activation:
-            receive(x, model_->input_stream(x.stage), slot.activation, slot.activation_arriving);
+            receive(x, model_->make_input(x.stage), slot.activation, slot.activation_arriving);
             break;
         default: // receive_gradient
-            receive(x, model_->output_gradient(x.stage), slot.gradient, slot.gradient_arriving);
+            receive(x, model_->make_output_gradient(x.stage), slot.gradient, slot.gradient_arriving);
         }
     }
     void forward(Instruction const& x, Slot& slot, Pass<Exec>& pass) {
@@ -203,8 +202,8 @@ class Executor {
         sent.transfer.emplace(comm::start_send(context_->exec(), *comm_, sent.buffer.flat(), coordinate_of_peer(x),
                                                pipeline::message_line(*schedule_, x)));
     }
-    void receive(Instruction const& x, LayoutValue const& layout, Any& buffer, std::optional<Transfer>& arriving) {
-        buffer = Any(*context_, layout, extents_);
+    void receive(Instruction const& x, Any room, Any& buffer, std::optional<Transfer>& arriving) {
+        buffer = std::move(room);
         arriving.emplace(comm::start_receive(context_->exec(), *comm_, buffer.flat(), coordinate_of_peer(x),
                                              pipeline::message_line(*schedule_, x)));
     }
@@ -240,7 +239,6 @@ class Executor {
 
     Context<Exec> const* context_;
     Model* model_;
-    std::array<std::size_t, 3> extents_;
     comm::Communicator const* comm_;
 
     pipeline::Schedule const* schedule_ = nullptr; // of the run that goes on, as the next three

@@ -169,7 +169,7 @@ void export_weights(Context<Exec> const& context, Model& model, Store& store, st
         auto whole_layout = stored;
         for (std::size_t d = 0; d < stored.rank; ++d) whole_layout.dimensions[d].axes = {};
         auto const whole = pentad::detail::carry_out(
-            context, make_plan(stored, whole_layout),
+            parameter.context(), make_plan(stored, whole_layout),
             pentad::detail::Shard<A, Exec>{
                 {parameter.local_extents(), stored.rank}, {}, parameter.flat_gradient().data()});
         if (!is_root) return;

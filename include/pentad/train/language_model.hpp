@@ -15,6 +15,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -55,10 +56,17 @@ class LanguageModel {
         return static_cast<std::size_t>(std::find(numbers_.begin(), numbers_.end(), stage) - numbers_.begin());
     }
 
-    /// The layouts in which a stage takes activations and hands back their gradient, and in which it takes the gradient of
-    /// what it gives. They live as long as the model.
-    [[nodiscard]] LayoutValue const& input_stream(int stage) const { return *part_of(stage).input; }
-    [[nodiscard]] LayoutValue const& output_gradient(int stage) const { return part_of(stage).output_gradient; }
+    /// Room for what a stage takes from the one before, and for the gradient of what it gives to the one after. Its
+    /// layout lives as long as the model.
+    [[nodiscard]] Any make_input(int stage) const {
+        auto const& [setup, stream] = part_of(stage).input;
+        return {setup->context, *stream, std::array{setup->batch, setup->seq, setup->hidden}};
+    }
+    [[nodiscard]] Any make_output_gradient(int stage) const {
+        auto const& part = part_of(stage);
+        auto const& setup = *part.output.setup;
+        return {setup.context, part.output_gradient, std::array{setup.batch, setup.seq, setup.hidden}};
+    }
 
     /// x comes from the stage before; the first stage takes none. The last stage adds to pass.loss_sum and gives
     /// nothing.
@@ -126,8 +134,8 @@ class LanguageModel {
   private:
     struct Part {
         Blocks blocks;
-        LayoutValue const* input;    ///< of the stream
-        LayoutValue output_gradient; ///< of the gradient of the stage's output
+        PartPlace<Exec> input, output; ///< of what hands it the stream, and of what it hands that over from
+        LayoutValue output_gradient;   ///< the dual of the stream there
         std::unique_ptr<StreamEmbedding<T, Exec>> embedding{};
         std::unique_ptr<StreamPositions<T, Exec>> positions{};
         std::unique_ptr<StreamLayer<T, Exec>> norm{};
@@ -138,8 +146,8 @@ class LanguageModel {
         std::vector<std::unique_ptr<Ahead>> predictors{};
         bool shares_table = false; ///< its head or its predictors use the embedding's
 
-        Part(Blocks made, LayoutValue const& takes, LayoutValue const& gives)
-            : blocks(std::move(made)), input(&takes), output_gradient(dual(gives)) {}
+        Part(Blocks made, PartPlace<Exec> const& takes, PartPlace<Exec> const& gives)
+            : blocks(std::move(made)), input(takes), output(gives), output_gradient(dual(*gives.stream)) {}
     };
 
     Part& part_of(int stage) { return *parts_[index_of(stage)]; }
@@ -260,7 +268,7 @@ LanguageModel<T, Exec>::LanguageModel(ModelPlaces<Exec> const& places, model::Mo
         auto const after = stage.first + stage.count;
         auto& part = *parts_.emplace_back(std::make_unique<Part>(
             Blocks(places, model, registry, stage.first, stage.count, recompute, stage.is_last),
-            *places.before(stage.first).stream, *(stage.is_last ? places.ends() : places.before(after)).stream));
+            places.before(stage.first), stage.is_last ? places.ends() : places.before(after)));
         if (stage.is_first) part.embedding = ends.make_embedding(setup, *embedding_table_, model.padding_token);
         if (stage.is_first && model.positions > 0)
             part.positions = ends.make_positions(setup, model.positions, "model.embed_positions.weight");

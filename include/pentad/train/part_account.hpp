@@ -104,17 +104,14 @@ planner::PartAccount account_of(ModelPlaces<Exec> const& places, model::Model co
         into = {run.work(), static_cast<double>(held.peak - before)};
         run.clear();
     };
-    auto const made = [&](LayoutValue const& layout) {
-        return AnyTensor<T, Exec>(setup.context, layout, std::array{setup.batch, setup.seq, setup.hidden});
-    };
     std::int64_t const before = held.bytes;
     record(account.forward, [&] {
-        (void)stage.forward(layers.stage, pass, layers.is_first ? AnyTensor<T, Exec>() : made(stage.input_stream(layers.stage)),
+        (void)stage.forward(layers.stage, pass, layers.is_first ? AnyTensor<T, Exec>() : stage.make_input(layers.stage),
                             saved);
     });
     account.saved = static_cast<double>(held.bytes - before);
     record(account.backward_data, [&] {
-        auto dy = layers.is_last ? AnyTensor<T, Exec>() : made(stage.output_gradient(layers.stage));
+        auto dy = layers.is_last ? AnyTensor<T, Exec>() : stage.make_output_gradient(layers.stage);
         (void)stage.backward_data(layers.stage, pass, std::move(dy), saved);
     });
     account.left = static_cast<double>(held.bytes - before);

@@ -74,7 +74,7 @@ class Predictor {
         auto x = projection_->forward(own, std::move(embedded), std::move(input), *saved.projection);
         x = block_.forward(own, std::move(x), saved.block);
         head_->forward(own, head_norm_->forward(own, x, *saved.head_norm), *saved.head);
-        add_sums(pass, own);
+        pass.add_sums(own, true);
         return x;
     }
     /// The gradient of h_{k-1}. @param dh of h_k by the module after it; empty: there is none
@@ -129,17 +129,11 @@ class Predictor {
   private:
     /// The pass over the tokens ahead, with sums of its own.
     [[nodiscard]] Pass<Exec> ahead(Pass<Exec> const& pass) const {
-        auto own = pass;
+        auto own = pass.on(pass.context);
         own.tokens = pass.ahead[depth_].tokens;
         own.targets = pass.ahead[depth_].targets;
         own.loss_scale = pass.predicted_scale * pass.loss_scale;
-        own.loss_sum = own.balance_sum = own.z_sum = 0;
         return own;
-    }
-    static void add_sums(Pass<Exec>& pass, Pass<Exec> const& own) {
-        pass.predicted_sum += own.loss_sum;
-        pass.balance_sum += own.balance_sum;
-        pass.z_sum += own.z_sum;
     }
 
     std::size_t depth_;

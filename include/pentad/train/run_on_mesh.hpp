@@ -16,6 +16,7 @@
 #include <pentad/train/stages.hpp>
 #include <pentad/zero/layouts.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
@@ -36,6 +37,16 @@ class RunOnMesh {
     [[nodiscard]] model::PartRanks part_ranks() const;
     [[nodiscard]] model::BatchShape batch_shape() const;
     [[nodiscard]] std::size_t padded_seq() const { return static_cast<std::size_t>(batch_shape().padded_seq()); }
+    /// The strategy with the extents of the mesh.
+    [[nodiscard]] Strategy on_the_mesh() const {
+        auto strategy = settings_->strategy;
+        strategy.element = element_;
+        strategy.dp = known_->extent(dp::name), strategy.ep = 1; // which are one axis for all but experts
+        strategy.cp = known_->extent(cp::name), strategy.tp = known_->extent(tp::name);
+        auto const on = part_ranks();
+        strategy.experts = model::ExpertMesh{static_cast<int>(on.ep), static_cast<int>(on.etp)};
+        return strategy;
+    }
     /// Groups that train apart: how many.
     [[nodiscard]] double groups() const {
         return settings_->strategy.local.is_on() ? known_->extent(outer<dp>::name) : 1;
@@ -110,14 +121,14 @@ inline model::BatchShape RunOnMesh::batch_shape() const {
             .batch_axes = model::batch_axes(axes_of(0), part_ranks().by),
             .seq_axes = seq_axes,
             .zigzag = s.block.zigzag,
-            .head_ranks =
-                head_ranks(s.block.context, known_->extent(outer<cp>::name), known_->extent(inner<cp>::name))};
+            .head_ranks = head_ranks(s.block.context, known_->extent(outer<cp>::name), known_->extent(inner<cp>::name)),
+            .multiple = on_the_mesh().multiple_of_blocks(has_experts)};
 }
 
 inline void RunOnMesh::require_fit() const {
     auto const refuse = [](std::string const& why) { throw std::invalid_argument(why); };
-    auto strategy = settings_->strategy;
-    strategy.element = element_;
+    auto const strategy = on_the_mesh();
+    if (auto const refused = blocks_refusal(settings_->model, strategy)) refuse(refused->why); // before they are used
     if (auto const refused = batch_shape().refusal()) refuse(refused->message());
     if (auto const refused = schedule_misfit(*schedule_, *settings_, known_->extent("pp"))) refuse(refused->why);
     if (known_->extent("inner(pp)") != static_cast<int>(schedule_->placements.size()) ||
@@ -130,9 +141,15 @@ inline void RunOnMesh::require_fit() const {
     if (settings_->packing)
         if (auto const why = model::packing_refusal(settings_->model); !why.empty())
             refuse("documents are packed, and " + why + ": train without packing");
+    bool const has_meshes = std::any_of(strategy.blocks.begin(), strategy.blocks.end(),
+                                        [](auto const& block) { return block.mesh.has_value(); });
+    if (has_meshes && settings_->packing)
+        refuse("documents are packed, and blocks have meshes of their own: train without one of them");
+    if (has_meshes && model::sees_later_tokens(settings_->model) && batch_shape().padded_seq() > strategy.seq)
+        refuse(stated("seq", strategy.seq) + " is padded for blocks with meshes of their own, and tokens of the model "
+               "see later ones: make it " + std::to_string(padded_seq()));
     if (is_on_grid(*stream_)) require_fit_on_grid();
-    for (auto const& refused : {model::part_refusal(settings_->model, part_ranks()), state_refusal(strategy),
-                                blocks_refusal(settings_->model, strategy)})
+    for (auto const& refused : {model::part_refusal(settings_->model, part_ranks()), state_refusal(strategy)})
         if (refused) refuse(refused->why);
     if (strategy.fp8_products)
         refuse("fp8_products = on is planned alone: layers multiply in the element of the trainer");

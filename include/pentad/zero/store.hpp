@@ -279,6 +279,7 @@ class ParameterStore {
   private:
     struct Entry {
         std::unique_ptr<Bucket<T, Exec>> bucket;
+        Context<Exec> const* context; ///< of its parameters
         int stage;
         LayoutValue stored; ///< of its parameters, of which the axes count
         AxisNames synchronised;
@@ -339,18 +340,20 @@ class ParameterStore {
         if (!own && model::needs_matrices(optimizer_))
             if (auto const matrices = matrices_of(parameter); matrices.count > 0) matrix_axes = matrices.axes;
         for (auto& entry : buckets_)
-            if (entry.is_open && entry.stage == stage && entry.synchronised == parameter.synchronised_axes() &&
+            if (entry.is_open && entry.stage == stage && entry.context == &parameter.context() &&
+                entry.synchronised == parameter.synchronised_axes() &&
                 entry.matrix_axes == matrix_axes && entry.own_optimizer == parameter.own_optimizer() &&
                 is_sharded_alike(entry.stored, stored)) {
                 if (sharding_.has_temporary_gradients() || entry.bucket->size() < bucket_elements) return *entry.bucket;
                 entry.is_open = false;
             }
+        auto const& context = parameter.context();
         auto const layouts =
-            bucket_layouts<A>(context_->communicators(), stored, parameter.synchronised_axes(), holders_, sharding_);
+            bucket_layouts<A>(context.communicators(), stored, parameter.synchronised_axes(), holders_, sharding_);
         auto const optimizer = own ? *own : model::optimizer_for(optimizer_, matrix_axes.has_value());
-        buckets_.push_back({std::make_unique<Bucket<T, Exec>>(*context_, layouts, sharding_, optimizer, holders_.local,
+        buckets_.push_back({std::make_unique<Bucket<T, Exec>>(context, layouts, sharding_, optimizer, holders_.local,
                                                               precision_, own.has_value()),
-                            stage, stored, parameter.synchronised_axes(), matrix_axes, own, true});
+                            &context, stage, stored, parameter.synchronised_axes(), matrix_axes, own, true});
         return *buckets_.back().bucket;
     }
     template <class F>

@@ -125,15 +125,17 @@ class Weights {
         std::vector<AnyParameter<T, Exec> const*> first; // of each bucket
         for (auto* const parameter : stored.parameters) {
             auto const alike = std::find_if(first.begin(), first.end(), [&](auto const* other) {
-                return is_sharded_alike(other->stored_layout(), parameter->stored_layout()) &&
+                return &other->context() == &parameter->context() &&
+                       is_sharded_alike(other->stored_layout(), parameter->stored_layout()) &&
                        other->synchronised_axes() == parameter->synchronised_axes() &&
                        other->own_optimizer().has_value() == parameter->own_optimizer().has_value();
             });
             if (alike == first.end()) {
-                auto const layouts = bucket_layouts<A>(context_->communicators(), parameter->stored_layout(),
+                auto const& context = parameter->context();
+                auto const layouts = bucket_layouts<A>(context.communicators(), parameter->stored_layout(),
                                                        parameter->synchronised_axes(), holders, sharding);
                 stored.buckets.push_back(std::make_unique<Values>(
-                    *context_, layouts, parameter->own_optimizer().has_value(), sharding.keeps_parameters));
+                    context, layouts, parameter->own_optimizer().has_value(), sharding.keeps_parameters));
                 stored.bucket_of.push_back(stored.buckets.back().get());
                 first.push_back(parameter);
             } else {

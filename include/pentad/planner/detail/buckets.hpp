@@ -7,12 +7,24 @@
 #include <pentad/planner/part.hpp>
 #include <pentad/strategy/strategy.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <span>
 #include <vector>
 
 namespace pentad::planner {
+
+/// The mesh as the layouts see it: tp is split where it exceeds the kv heads or is a grid, cp where attention has two
+/// levels, pp where stages have copies, ep where dispatch goes by node, dp and edp where ZeRO is hybrid.
+using MeshAxes = std::array<MeshAxisValue, view_axes.size()>;
+
+/// What blocks with a mesh of their own lie on.
+struct OwnMesh {
+    Strategy strategy; ///< Strategy::as_block()
+    model::BlockStrategy strategy_of_blocks; ///< of the first of them
+    MeshAxes mesh{};
+};
 
 struct Bucket {
     ParameterAccount const* like = nullptr; ///< the first of them: all have the same axes
@@ -23,6 +35,7 @@ struct Bucket {
     double elements = 0;
     double acquired = 0; ///< times that a micro-batch needs the values
     int unit = 0;        ///< numbered through the stage
+    OwnMesh const* own = nullptr; ///< of the blocks that the parameters are of; null: the mesh is the model's
     /// The parameters that the optimizer updates as whole matrices: all or none.
     std::vector<ParameterAccount const*> matrices{};
     double workers = 1; ///< ranks that these are dealt out to
@@ -76,11 +89,12 @@ class Buckets {
         first_unit_ = last_unit_ + 1;
         is_one_unit_ = is_one_unit;
     }
-    void add(ParameterAccount const& parameter) {
+    /// @param own of the part; null: the mesh is the model's
+    void add(ParameterAccount const& parameter, OwnMesh const* own = nullptr) {
         last_unit_ = first_unit_ + (is_one_unit_ ? 0 : parameter.unit);
         for (auto at = open_.begin(); at != open_.end(); ++at) {
             auto& bucket = list_[*at];
-            if (!(bucket.like->gradient == parameter.gradient) || !(bucket.like->sharded == parameter.sharded) ||
+            if (bucket.own != own || !(bucket.like->gradient == parameter.gradient) || !(bucket.like->sharded == parameter.sharded) ||
                 !are_updated_alike(*bucket.like, parameter, c_->optimizer))
                 continue;
             if (c_->sharding.has_temporary_gradients() ? bucket.unit == last_unit_
@@ -93,8 +107,9 @@ class Buckets {
             break; // no other is alike
         }
         open_.push_back(list_.size());
-        list_.push_back(bucket_of(parameter, *c_, mesh_));
+        list_.push_back(bucket_of(parameter, *c_, own == nullptr ? mesh_ : std::span<MeshAxisValue const>(own->mesh)));
         list_.back().unit = last_unit_;
+        list_.back().own = own;
     }
     /// A parameter that is there already is needed by another part too.
     void use_again(ParameterAccount const& parameter) {

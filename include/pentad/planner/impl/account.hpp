@@ -3,12 +3,18 @@
 
 #include <pentad/planner/account.hpp>
 
+#include <pentad/layout/algebra.hpp>
+#include <pentad/layout/transfer.hpp>
 #include <pentad/mesh/inline.hpp>
+#include <pentad/model/block_mesh.hpp>
+#include <pentad/model/tensor_kind.hpp>
 #include <pentad/pipeline/dealt_layers.hpp>
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace pentad::planner {
 
@@ -156,14 +162,15 @@ PENTAD_INLINE void add_traffic(MeshPart& part, PassTraffic& traffic, ExchangeSum
 PENTAD_INLINE Account::Account(Model const& model, Strategy const& c, int copies, std::int64_t nodes, bool ends_meet,
                                PartsFrom from)
     : model_(&model), c_(c), nodes_(nodes), from_(from), mesh_(mesh_of(c, model, copies, nodes, ends_meet)),
-      ends_(&model.parts(model.shape(c, nodes), from)), layers_(model, c) {
-    parts_.push_back(on_mesh(*ends_->embedding()));
+      own_meshes_(made_own_meshes()), ends_(&model.parts(model.shape(c, nodes), from)), layers_(model, c) {
+    parts_.push_back(on_mesh(*ends_->embedding(), nullptr));
     for (auto const& alike : layers_.alike) parts_.push_back(block(alike));
     auto const layers = static_cast<std::size_t>(model.layers());
     auto const laid = [&](model::BlockStrategy const& own, model::BlockStrategy const& before) -> Parts const& {
-        return c.blocks.empty() ? *ends_ : model.parts(model.shape(c, nodes).laid(own, before), from);
+        return c.blocks.empty() ? *ends_ : model.parts(shape_of(own, before), from);
     };
-    parts_.push_back(on_mesh(*laid(c.block, c.before_block(layers)).head()));
+    parts_.push_back(on_mesh(*laid(c.block, c.before_block(layers)).head(), nullptr));
+    add_edge(parts_.back(), c.before_block(layers), c.block);
     for (std::size_t i = 0; i <= layers; ++i)
         streams_.push_back(laid(c.before_block(i), c.before_block(i)).stream);
     // Tied, the table is there once for each rank that has an end.
@@ -175,7 +182,7 @@ PENTAD_INLINE std::vector<Bucket> Account::buckets(StageShape const& stage) cons
     Buckets buckets(c_, mesh_);
     for_each_part(stage, [&](MeshPart const& part) {
         buckets.begin_part(part.is_one_unit);
-        part.for_each_parameter([&](ParameterAccount const& parameter) { buckets.add(parameter); });
+        part.for_each_parameter([&](ParameterAccount const& parameter) { buckets.add(parameter, part.own.get()); });
         if (&part != &parts_.front()) return;
         if (auto const* const table = parts_.back().shared_parameter()) buckets.use_again(*table);
     });
@@ -201,28 +208,102 @@ PENTAD_INLINE PerAxis Account::numbers() const {
     return sent;
 }
 
-PENTAD_INLINE MeshPart Account::on_mesh(PartSums const& sums) const {
+PENTAD_INLINE PartShape Account::shape_of(model::BlockStrategy const& block, model::BlockStrategy const& before) const {
+    auto const shape = model_->shape(c_, nodes_);
+    auto const& from = model::are_on_one_mesh(block, before) ? before : block;
+    if (!block.mesh) return shape.laid(block, from);
+    auto own = model_->shape(own_mesh(block)->strategy, nodes_).laid(block, from);
+    own.seq = shape.seq; // padded for all blocks
+    own.padding = shape.padding;
+    own.block.mesh.reset();
+    own.before.mesh.reset();
+    return own;
+}
+
+PENTAD_INLINE std::shared_ptr<OwnMesh const> Account::own_mesh(model::BlockStrategy const& block) const {
+    if (!block.mesh) return nullptr;
+    for (auto const& known : own_meshes_)
+        if (model::are_on_one_mesh(known->strategy_of_blocks, block)) return known;
+    throw std::logic_error("a block has a mesh that the account does not know");
+}
+
+PENTAD_INLINE std::vector<std::shared_ptr<OwnMesh const>> Account::made_own_meshes() const {
+    std::vector<std::shared_ptr<OwnMesh const>> made;
+    for (std::size_t i = 0; i < c_.blocks.size(); ++i) {
+        auto const& block = c_.blocks[i];
+        bool const is_known = std::any_of(made.begin(), made.end(), [&](auto const& known) {
+            return model::are_on_one_mesh(known->strategy_of_blocks, block);
+        });
+        if (!block.mesh || is_known) continue;
+        OwnMesh own{c_.as_block(i), block, {}};
+        auto const folded = model::mesh_of_block(mesh_, model_->description(), block);
+        std::copy(folded.axes().begin(), folded.axes().end(), own.mesh.begin());
+        made.push_back(std::make_shared<OwnMesh const>(std::move(own)));
+    }
+    return made;
+}
+
+PENTAD_INLINE void Account::add_edge(MeshPart& part, model::BlockStrategy const& before,
+                                     model::BlockStrategy const& block) const {
+    if (model::are_on_one_mesh(before, block)) return;
+    auto const mesh_of_place = [&](model::BlockStrategy const& place) {
+        return place.mesh ? own_mesh(place)->mesh : mesh_;
+    };
+    auto const source = mesh_of_place(before), target = mesh_of_place(block);
+    auto const& from = model::stream_layout<f32>(before);
+    auto const& to = model::stream_layout<f32>(block);
+    AxisNames const group(dp::name, cp::name, tp::name);
+    auto const ranks = members_along(target, group, 0);
+    std::vector<int> places(ranks.size());
+    std::iota(places.begin(), places.end(), 0);
+    MeshPlaces const giving{{source.begin(), source.end()}, places, ranks},
+        taking{{target.begin(), target.end()}, places, ranks};
+    auto const& model = model_->description();
+    std::array const extents{static_cast<std::size_t>(c_.batch / c_.micro_batches),
+                             static_cast<std::size_t>(c_.padded_seq(model_->experts() != nullptr)), model.hidden};
+    auto const send = [&](PassTraffic& traffic, TransferShape const& shape) {
+        Cost cost;
+        add_sent_cost(cost, target, group,
+                      size_of(c_.element) * static_cast<double>(shape.sent()) / static_cast<double>(ranks.size()));
+        for (std::size_t i = 0; i < cost.axes.size(); ++i) {
+            if (cost.bytes[i] == 0) continue;
+            auto& along = traffic[traffic_index(cost.axes[i])];
+            along.message_bytes += cost.bytes[i];
+            along.messages += find_axis(target, cost.axes[i]).extent - 1;
+            along.meetings += 1;
+            part.sent[cost.axes[i]] += cost.bytes[i];
+        }
+    };
+    send(part.traffic[0], TransferShape(from, giving, to, taking, extents, {}));
+    send(part.traffic[1], TransferShape(dual(to), taking, dual(from), giving, extents, {}));
+}
+
+PENTAD_INLINE MeshPart Account::on_mesh(PartSums const& sums, std::shared_ptr<OwnMesh const> own) const {
     MeshPart part;
     part.sums = &sums;
+    part.own = std::move(own);
+    auto const& mesh = part.own ? part.own->mesh : mesh_;
+    auto const& c = part.own ? part.own->strategy : c_;
     part.memory = sums.memory;
     auto const passes = part.passes();
     std::optional<CountedRows> rows;
     if (auto const& of_token = model_->sent) {
-        double const tokens = static_cast<double>(c_.micro_batch() * c_.seq) / static_cast<double>(c_.cp * c_.tp);
+        double const tokens = static_cast<double>(c.micro_batch() * c.seq) / static_cast<double>(c.cp * c.tp);
         // Where each node has one rank of ep, all of it goes across nodes.
-        bool const is_apart = find_axis(mesh_, inner<ep>::name).extent == 1 && c_.expert_mesh().ep > 1;
+        bool const is_apart = find_axis(mesh, inner<ep>::name).extent == 1 && c_.expert_mesh().ep > 1;
         rows = {of_token->across * tokens, of_token->inside * tokens, of_token->held * tokens,
                 is_apart ? ep::name : outer<ep>::name};
     }
     for (std::size_t pass = 0; pass < passes.size(); ++pass)
-        for (auto const& x : passes[pass]->exchanges) add_traffic(part, part.traffic[pass], x, mesh_, rows);
+        for (auto const& x : passes[pass]->exchanges) add_traffic(part, part.traffic[pass], x, mesh, rows);
     return part;
 }
 
 PENTAD_INLINE MeshPart Account::block(AlikeLayers::Alike const& alike) const {
-    auto shape = model_->shape(c_, nodes_).laid(alike.block, alike.before);
+    auto shape = shape_of(alike.block, alike.before);
     shape.recompute = alike.recompute;
-    auto part = on_mesh(*model_->parts(shape, from_).block(alike.kind));
+    auto part = on_mesh(*model_->parts(shape, from_).block(alike.kind), own_mesh(alike.block));
+    add_edge(part, alike.before, alike.block);
     if (c_.offload.activations) part.memory.saved = 0;
     part.is_one_unit = alike.recompute.whole;
     return part;

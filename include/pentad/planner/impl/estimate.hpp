@@ -178,7 +178,7 @@ PENTAD_INLINE RankAccount account_of(int rank, pipeline::Schedule const& schedul
             for (auto const* pass : part.passes()) sum.flops += count * passes * pass->product_flops;
         });
         for (auto const& bucket : held.emplace_back(account.buckets(shapes[at]))) {
-            add_synchronisation(sum.synchronisation, bucket, c, account.mesh(), passes);
+            add_synchronisation(sum.synchronisation, bucket, c, account.mesh_under(bucket), passes);
             auto const work = matrix_work(bucket, c);
             sum.flops += work.flops;
             sum.update_flops += work.busiest;

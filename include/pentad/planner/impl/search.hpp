@@ -171,10 +171,13 @@ PENTAD_INLINE std::vector<std::vector<std::int64_t>> stage_deals(Request const& 
                                                                  std::int64_t stages, Bounds& bounds) {
     if (!request.given.stage_layers.empty()) return {request.given.stage_layers};
     std::vector<std::vector<std::int64_t>> deals;
-    if (request.wants(&Strategy::balances_stages, false) || c.pp == 1) deals.emplace_back();
+    auto even = pipeline::dealt_layers(request.model.layers(), stages);
+    bool const is_even = request.model.layers() % stages == 0;
+    if (request.wants(&Strategy::balances_stages, false) || c.pp == 1)
+        deals.push_back(is_even ? std::vector<std::int64_t>() : even);
     if (!request.wants(&Strategy::balances_stages, true) || c.pp == 1) return deals;
     auto balanced = bounds.balanced_layers(c, stages);
-    if (deals.empty() || balanced != pipeline::dealt_layers(request.model.layers(), stages)) deals.push_back(std::move(balanced));
+    if (deals.empty() || balanced != even) deals.push_back(std::move(balanced));
     return deals;
 }
 

@@ -4,9 +4,11 @@
 #include <pentad/planner/stage_layers.hpp>
 
 #include <pentad/mesh/inline.hpp>
+#include <pentad/pipeline/dealt_layers.hpp>
 #include <pentad/planner/balanced_stages.hpp>
 #include <pentad/planner/detail/comparable.hpp>
 #include <pentad/planner/nodes.hpp>
+#include <pentad/strategy/why_not.hpp>
 
 #include <array>
 #include <cstddef>
@@ -40,6 +42,13 @@ PENTAD_INLINE std::vector<std::int64_t> balanced_layers(Model const& model, Stra
         return costs[end - begin];
     };
     return balanced_stages(layers, count, cost);
+}
+
+PENTAD_INLINE Strategy with_dealt_layers(Model const& model, Strategy c) {
+    auto const count = stages(c);
+    if (!c.balances_stages && c.stage_layers.empty() && count <= model.layers() && model.layers() % count != 0)
+        c.stage_layers = pipeline::dealt_layers(model.layers(), count);
+    return c;
 }
 
 PENTAD_INLINE Strategy with_stage_layers(Model const& model, Hardware const& hardware, Strategy c,

@@ -4,6 +4,7 @@
 #include <pentad/strategy/why_not.hpp>
 
 #include <pentad/mesh/inline.hpp>
+#include <pentad/model/block_mesh.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/sharding.hpp>
 #include <pentad/model/tensor_kind.hpp>
@@ -24,6 +25,11 @@ class Rules {
     std::vector<Refusal> ask() {
         (void)(ask_sizes() || ask_mesh() || ask_parts() || ask_batch() || ask_data_ranks() || ask_state() ||
                ask_schedule());
+        return std::move(found_);
+    }
+    /// Of the parts of the model and of the tokens that ranks have, without the rest.
+    std::vector<Refusal> ask_of_parts() {
+        (void)(ask_sizes() || ask_parts() || ask_batch());
         return std::move(found_);
     }
     std::vector<Refusal> ask_of_state() {
@@ -88,9 +94,21 @@ class Rules {
         return false;
     }
 
+    /// Whether the ranks of a stage can be nested as blocks see them.
+    bool ask_own_meshes() {
+        for (std::size_t i = 0; i < s_.blocks.size() && has_views_ && !blocks_refusal(model_, s_); ++i) {
+            if (!s_.blocks[i].mesh) continue;
+            try {
+                (void)model::mesh_of_block(s_.views().axes(), model_, s_.blocks[i]);
+            } catch (std::invalid_argument const& error) {
+                if (take(Refusal{"blocks", "blocks[" + std::to_string(i) + "]: " + error.what()})) return true;
+            }
+        }
+        return false;
+    }
     bool ask_parts() {
         if (!is_sized_) return false;
-        if (take(blocks_refusal(model_, s_))) return true;
+        if (take(blocks_refusal(model_, s_)) || ask_own_meshes()) return true;
         bool const is_grid = s_.block.tensor_kind != model::TensorKind::one_d;
         bool const has_grid = !is_grid || model::tensor_factors(s_.block.tensor_kind, s_.tp).has_value();
         if (require(has_grid, "block.tensor_kind", [&] { return model::no_grid(s_.block.tensor_kind, s_.tp); }) ||
@@ -229,14 +247,47 @@ PENTAD_INLINE model::PartRanks part_ranks(Strategy const& strategy) {
     return ranks;
 }
 
+namespace detail {
+/// Why block i does not see its ranks as a mesh of its own; nothing where it does.
+PENTAD_INLINE std::optional<Refusal> mesh_refusal(model::Model const& model, Strategy const& s, std::size_t i) {
+    auto const refused = [&](std::string const& why) {
+        return Refusal{"blocks", "blocks[" + std::to_string(i) + "]: " + why};
+    };
+    auto const& mesh = *s.blocks[i].mesh;
+    auto const ranks = s.dp * s.ep * s.cp * s.tp;
+    if (mesh.cp < 1 || mesh.tp < 1 || mesh.cp > ranks || mesh.tp > ranks || ranks % (mesh.cp * mesh.tp) != 0)
+        return refused("cp x tp = " + std::to_string(mesh.cp) + " x " + std::to_string(mesh.tp) +
+                       " does not divide the " + std::to_string(ranks) + " ranks of a stage");
+    auto const own = s.as_block(i);
+    bool const is_dealt_alike = own.cp == s.cp && own.block.zigzag == s.block.zigzag &&
+                                own.block.context_split() == s.block.context_split();
+    if (!is_dealt_alike && (own.block.zigzag || s.block.zigzag))
+        return refused("zigzag = on is for blocks that all have it, and as many ranks of cp: sequences are dealt once");
+    if (s.local.is_on() || s.sharding.ranks > 0)
+        return refused("a mesh of its own does not go with groups of ranks along dp, as of " +
+                       std::string(s.local.is_on() ? "local.steps" : "sharding.ranks"));
+    auto alone = model;
+    alone.blocks = {model.blocks[i]};
+    alone.predictors.clear();
+    auto const found = Rules(alone, own, 0, true).ask_of_parts();
+    if (found.empty()) return std::nullopt;
+    return refused(found.front().why);
+}
+} // namespace detail
+
 PENTAD_INLINE std::optional<Refusal> blocks_refusal(model::Model const& model, Strategy const& s) {
     auto const refused = [](std::string why) { return Refusal{"blocks", std::move(why)}; };
+    if (s.block.mesh) return Refusal{"block.mesh", "block.mesh is of single blocks: that of the model is dp, cp and tp"};
     for (std::size_t i = 0; i < s.blocks.size(); ++i) {
         auto const name = "blocks[" + std::to_string(i) + "]";
         if (i >= model.blocks.size())
             return refused(name + " is beyond the blocks of the model: it has " + std::to_string(model.blocks.size()));
         if (s.blocks[i].row_parts < 1)
             return refused(stated(name + ".row_parts", s.blocks[i].row_parts) + " is less than 1");
+        if (s.blocks[i].mesh) {
+            if (auto why = detail::mesh_refusal(model, s, i)) return why;
+            continue;
+        }
         auto like = s.blocks[i];
         like.row_parts = s.block.row_parts;
         if (s.block.tensor_kind != model::TensorKind::one_d && !(like == s.block))
