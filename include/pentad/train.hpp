@@ -3,8 +3,8 @@
 
 #include <pentad/train/balance.hpp>
 #include <pentad/train/batch.hpp>
-#include <pentad/train/block_meshes.hpp>
 #include <pentad/train/block_load.hpp>
+#include <pentad/train/block_meshes.hpp>
 #include <pentad/train/checkpoint_restore.hpp>
 #include <pentad/train/checkpoint_saver.hpp>
 #include <pentad/train/checkpoint_sink.hpp>

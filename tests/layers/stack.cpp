@@ -174,7 +174,8 @@ TEST_CASE("a part that the registry has no layer for is refused by name") {
     OnMesh const mesh({.tp = world_size()});
     LayerSetup<Exec> const setup{.context = mesh.context, .hidden = 8, .batch = 4, .seq = 12};
     auto const make = [&] {
-        return Stack<f64, Exec>({setup, SequenceStream<f64>::value}, described(1), LayerRegistry<f64, Exec>(), 0, 1, {});
+        return Stack<f64, Exec>({setup, SequenceStream<f64>::value}, described(1), LayerRegistry<f64, Exec>(), 0, 1,
+                                {});
     };
     CHECK_THROWS_WITH_AS(make(),
                          "there is no layer for the part 'gated MLP' of model.layers.0.first "

@@ -48,7 +48,8 @@ TEST_CASE("ranks are refolded along some axes, and the others stay as they are")
         }
         CHECK(places.size() == 24);
     }
-    CHECK(refolded(mesh.axes(), std::array<AxisExtent, 2>{{{"dp", 3}, {"tp", 4}}}).split<tp>(2).extent<inner<tp>>() == 2);
+    CHECK(refolded(mesh.axes(), std::array<AxisExtent, 2>{{{"dp", 3}, {"tp", 4}}}).split<tp>(2).extent<inner<tp>>() ==
+          2);
 }
 
 TEST_CASE("another number of ranks is refused") {

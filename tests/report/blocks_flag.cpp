@@ -43,9 +43,27 @@ TEST_CASE("a list of blocks: ranges, and the flags of each") {
     CHECK(report::with_blocks({}, text) == expected);
     CHECK(report::blocks_text(expected) ==
           "0-2:sequence-parallel=on/5:row-parts=2,attention-output=all-to-all/7:sequence-parallel=on");
-    for (auto const* const wrong :
-         {"", "0", "0:", ":row-parts=2", "0:row-parts", "0:row-parts=", "0:row-parts=x", "0:zigzag=on", "x:row-parts=2",
-          "2-1:row-parts=2", "-1:row-parts=2", "0-:row-parts=2", "0:row-parts=2/", "/0:row-parts=2", "0,:row-parts=2",
-          "0:row-parts=2,", "99999999:row-parts=2", "0:seq=2", "0:cp=0", "0:tp=x", "0:dp=2", "0:block.row_parts=2"})
+    for (auto const* const wrong : {"",
+                                    "0",
+                                    "0:",
+                                    ":row-parts=2",
+                                    "0:row-parts",
+                                    "0:row-parts=",
+                                    "0:row-parts=x",
+                                    "0:zigzag=on",
+                                    "x:row-parts=2",
+                                    "2-1:row-parts=2",
+                                    "-1:row-parts=2",
+                                    "0-:row-parts=2",
+                                    "0:row-parts=2/",
+                                    "/0:row-parts=2",
+                                    "0,:row-parts=2",
+                                    "0:row-parts=2,",
+                                    "99999999:row-parts=2",
+                                    "0:seq=2",
+                                    "0:cp=0",
+                                    "0:tp=x",
+                                    "0:dp=2",
+                                    "0:block.row_parts=2"})
         CHECK_MESSAGE(!report::with_blocks({}, wrong), wrong);
 }

@@ -62,13 +62,15 @@ void check_numbered(Folded const& view, AnyTensor<f64, Exec> const& y, LayoutVal
     std::vector<f64> values(y.size());
     y.get(values.data());
     long wrong = 0;
-    for (std::size_t i = 0; i < values.size(); ++i) wrong += values[i] == 3 + static_cast<f64>(needed.global(i)) ? 0 : 1;
+    for (std::size_t i = 0; i < values.size(); ++i)
+        wrong += values[i] == 3 + static_cast<f64>(needed.global(i)) ? 0 : 1;
     CHECK(wrong == 0);
 }
 /// Elements that ranks lack of what they need, on all of them.
 double missing(Folded const& from, LayoutValue const& held_layout, Folded const& to, LayoutValue const& needed_layout) {
     int const rank = from.communicators.world().rank();
-    Holding const held(held_layout, extents, from.mesh.axes(), rank), needed(needed_layout, extents, to.mesh.axes(), rank);
+    Holding const held(held_layout, extents, from.mesh.axes(), rank),
+        needed(needed_layout, extents, to.mesh.axes(), rank);
     std::vector<char> have(extents[0] * extents[1] * extents[2], 0);
     double count = 0;
     for (std::size_t i = 0; i < held.size(); ++i) have[held.global(i)] = 1;

@@ -93,7 +93,8 @@ TEST_CASE("blocks with streams of their own: experts, ZeRO, recomputation, sched
         check(meshes().front(), settings);
     }
     if (world_size() == 4)
-        for (auto const* const schedule : {"zb-h1", "gpipe", "interleaved-1f1b"}) check({.pp = 2, .tp = 2}, settings, schedule);
+        for (auto const* const schedule : {"zb-h1", "gpipe", "interleaved-1f1b"})
+            check({.pp = 2, .tp = 2}, settings, schedule);
 }
 
 TEST_CASE("blocks with meshes of their own train as one rank does") {

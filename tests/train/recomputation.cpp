@@ -130,7 +130,8 @@ void check_saved(MeshShape const& m, std::optional<std::size_t> query_rank = {})
     for (auto const& recompute : kinds) {
         settings.strategy.recompute = recompute;
         using T = typename Stream::element;
-        Stack<T, Exec> blocks({setup, Stream::value}, settings.model, train::decoder_layers<T, Exec>(), 0, 4, recompute);
+        Stack<T, Exec> blocks({setup, Stream::value}, settings.model, train::decoder_layers<T, Exec>(), 0, 4,
+                              recompute);
         Parameters<T> const parameters(blocks, [](std::string const&) { return Whole{}; });
         typename Stack<T, Exec>::Saved saved;
         Pass<Exec> pass{.context = on.context};

@@ -227,7 +227,7 @@ struct Pass {
     double balance_sum = 0;   ///< of the load-balancing losses of the layers here: likewise, and over pp
     double z_sum = 0;         ///< of the z losses of the layers here: likewise
 
-    /// The same pass in another place, which has added up nothing yet.
+    /// A copy for another place, which has added up nothing yet.
     [[nodiscard]] Pass on(Context<Exec> const& other) const {
         return {.context = other,
                 .tokens = tokens,

@@ -166,7 +166,7 @@ class Stack {
         std::size_t begin, end;
     };
     struct Block {
-        StreamEdge<Exec> entry;     ///< from the stream of the block before
+        StreamEdge<Exec> entry; ///< from the stream of the block before
         Context<Exec> const* context = nullptr;
         bool is_recomputed = false; ///< all of it
         std::vector<Branch> branches;

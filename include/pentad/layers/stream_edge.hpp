@@ -33,8 +33,7 @@ class StreamEdge {
         for (auto const axis : axes_of_view(setup->context.communicators().mesh(), stream->axes()))
             if (axis != ml::pp::name) group.push(axis);
         std::array<std::size_t, 3> const extents{setup->batch, setup->seq, setup->hidden};
-        across_ =
-            std::make_unique<MeshEdge<Exec>>(source, *from.stream, setup->context, *stream, group, extents);
+        across_ = std::make_unique<MeshEdge<Exec>>(source, *from.stream, setup->context, *stream, group, extents);
     }
 
     /// What leaves one part, as the next takes it.

@@ -83,8 +83,7 @@ inline ValueMesh refolded(std::span<MeshAxisValue const> mesh, std::span<AxisExt
         for (auto& axis : axes) {
             if (axis.name != extents[i].axis) continue;
             axis = {.name = axis.name, .extent = extents[i].extent, .views = axis.views};
-            if (!runs.cut(axis))
-                throw std::invalid_argument(text() + ": these ranks of the mesh cannot be nested so");
+            if (!runs.cut(axis)) throw std::invalid_argument(text() + ": these ranks of the mesh cannot be nested so");
         }
     return ValueMesh(std::move(axes));
 }

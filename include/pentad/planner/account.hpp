@@ -124,11 +124,11 @@ using PassTraffic = std::array<Traffic, traffic_axes>;
 /// A part of the model on a mesh.
 struct MeshPart {
     PartSums const* sums = nullptr;
-    PartMemory memory{};                ///< `saved` is 0 where activations are offloaded
-    std::array<PassTraffic, 3> traffic; ///< forward, backward_data, backward_weight
-    PerAxis sent;                       ///< bytes, for a micro-batch
-    std::string_view shared{};          ///< a parameter that another part has already
-    bool is_one_unit = false;           ///< a block that is recomputed from its input
+    PartMemory memory{};                  ///< `saved` is 0 where activations are offloaded
+    std::array<PassTraffic, 3> traffic;   ///< forward, backward_data, backward_weight
+    PerAxis sent;                         ///< bytes, for a micro-batch
+    std::string_view shared{};            ///< a parameter that another part has already
+    bool is_one_unit = false;             ///< a block that is recomputed from its input
     std::shared_ptr<OwnMesh const> own{}; ///< what its blocks lie on; null: on the mesh of the model
 
     [[nodiscard]] std::array<PassSums const*, 3> passes() const {
@@ -215,7 +215,7 @@ class Account {
     [[nodiscard]] PerAxis numbers() const;
 
   private:
-    /// Of a part that lies on its ranks so, as what hands it the stream does or another way.
+    /// The shape of a part that lies so, where what hands it the stream lies as `before`.
     [[nodiscard]] PartShape shape_of(model::BlockStrategy const& block, model::BlockStrategy const& before) const;
     [[nodiscard]] MeshPart on_mesh(PartSums const& sums, std::shared_ptr<OwnMesh const> own) const;
     [[nodiscard]] std::vector<std::shared_ptr<OwnMesh const>> made_own_meshes() const;

@@ -53,7 +53,7 @@ struct PartShape {
         shape.before.use({});
         return shape;
     }
-    /// Of a part that lies on its ranks so. @param from of what hands it the stream
+    /// The shape of a part that lies as `own`, where what hands it the stream lies as `from`.
     [[nodiscard]] PartShape laid(model::BlockStrategy const& own, model::BlockStrategy const& from) const {
         auto shape = *this;
         shape.block = own;

@@ -197,12 +197,14 @@ struct FieldsOf<model::BlockMesh> {
 template <>
 struct FieldsOf<model::BlockStrategy> {
     static constexpr std::string_view type = "model::BlockStrategy";
-    static constexpr std::tuple value{
-        PENTAD_FIELD(model::BlockStrategy, mesh),
-        PENTAD_FIELD(model::BlockStrategy, tensor_kind), PENTAD_FIELD(model::BlockStrategy, sequence_parallel),
-        PENTAD_FIELD(model::BlockStrategy, context),     PENTAD_FIELD(model::BlockStrategy, inner_cp),
-        PENTAD_FIELD(model::BlockStrategy, zigzag),      PENTAD_FIELD(model::BlockStrategy, attention_output),
-        PENTAD_FIELD(model::BlockStrategy, row_parts)};
+    static constexpr std::tuple value{PENTAD_FIELD(model::BlockStrategy, mesh),
+                                      PENTAD_FIELD(model::BlockStrategy, tensor_kind),
+                                      PENTAD_FIELD(model::BlockStrategy, sequence_parallel),
+                                      PENTAD_FIELD(model::BlockStrategy, context),
+                                      PENTAD_FIELD(model::BlockStrategy, inner_cp),
+                                      PENTAD_FIELD(model::BlockStrategy, zigzag),
+                                      PENTAD_FIELD(model::BlockStrategy, attention_output),
+                                      PENTAD_FIELD(model::BlockStrategy, row_parts)};
 };
 template <>
 struct FieldsOf<Strategy> {

@@ -53,8 +53,8 @@ struct Strategy {
     /// and by planned time in a plan.
     bool balances_stages = false;
 
-    model::BlockStrategy block{};     ///< how the ends of the model and its blocks lie on their ranks
-    /// Of each block, where they differ; blocks beyond, and what further tokens are predicted by, are as `block`.
+    model::BlockStrategy block{}; ///< how the ends of the model and its blocks lie on their ranks
+    /// How each block lies, where they differ; blocks beyond, and what predicts further tokens, are as `block`.
     std::vector<model::BlockStrategy> blocks = {};
     model::Recomputation recompute{}; ///< automatic: the activations that each rank needs to fit into its memory
     ZeroSharding sharding{};          ///< of parameters, gradients and optimizer state (ZeRO)
@@ -74,7 +74,7 @@ struct Strategy {
     [[nodiscard]] model::BlockStrategy const& of_block(std::size_t i) const {
         return i < blocks.size() ? blocks[i] : block;
     }
-    /// Of what hands a block the stream: the block before it, and the embedding before the first.
+    /// How the block before lies, which hands a block the stream; before the first block, the embedding.
     [[nodiscard]] model::BlockStrategy const& before_block(std::size_t i) const {
         return i == 0 ? block : of_block(i - 1);
     }

@@ -31,9 +31,8 @@ class MeshEdge {
     MeshEdge(Context<Exec> const& first, LayoutValue const& from, Context<Exec> const& second, LayoutValue const& to,
              AxisNames const& group, std::span<std::size_t const> extents)
         : ranks_(&second.communicators().along(group)), extents_(extents.begin(), extents.end()),
-          first_(side(first, second, group)), second_(side(second, second, group)),
-          nodes_(nodes_of(*ranks_)), forward_(*this, first_, from, second_, to),
-          backward_(*this, second_, dual(to), first_, dual(from)) {}
+          first_(side(first, second, group)), second_(side(second, second, group)), nodes_(nodes_of(*ranks_)),
+          forward_(*this, first_, from, second_, to), backward_(*this, second_, dual(to), first_, dual(from)) {}
     MeshEdge(MeshEdge const&) = delete; // its ways refer to it
     MeshEdge& operator=(MeshEdge const&) = delete;
 
@@ -75,9 +74,8 @@ class MeshEdge {
     static Side side(Context<Exec> const& context, Context<Exec> const& of_group, AxisNames const& group) {
         auto const& communicators = of_group.communicators();
         auto const mesh = context.communicators().mesh();
-        MeshPlaces places{{mesh.begin(), mesh.end()},
-                          {},
-                          members_along(communicators.mesh(), group, communicators.world().rank())};
+        MeshPlaces places{
+            {mesh.begin(), mesh.end()}, {}, members_along(communicators.mesh(), group, communicators.world().rank())};
         places.places.resize(places.ranks.size());
         std::iota(places.places.begin(), places.places.end(), 0);
         return {&context, std::move(places)};

@@ -25,8 +25,8 @@ class BlockMeshes {
         auto& communicators = context.communicators();
         for (auto const& block : blocks)
             if (block.mesh && find(block) == nullptr)
-                made_.push_back(
-                    std::make_unique<Made>(block, model::mesh_of_block(communicators.mesh(), model, block), communicators));
+                made_.push_back(std::make_unique<Made>(block, model::mesh_of_block(communicators.mesh(), model, block),
+                                                       communicators));
     }
     /// Where a block of the list is.
     [[nodiscard]] Context<Exec> const& of(model::BlockStrategy const& block) const {
@@ -47,9 +47,8 @@ class BlockMeshes {
         }
     };
     [[nodiscard]] Made const* find(model::BlockStrategy const& block) const {
-        auto const found = std::find_if(made_.begin(), made_.end(), [&](auto const& made) {
-            return model::are_on_one_mesh(made->like, block);
-        });
+        auto const found = std::find_if(made_.begin(), made_.end(),
+                                        [&](auto const& made) { return model::are_on_one_mesh(made->like, block); });
         return found == made_.end() ? nullptr : found->get();
     }
 

@@ -58,7 +58,7 @@ class Engine {
     [[nodiscard]] LayoutValue const& stream() const { return *stream_; }
     [[nodiscard]] RunSettings const& settings() const { return settings_; }
     [[nodiscard]] ProvenSchedules const& schedules() const { return schedules_; }
-    /// Of the model's ends.
+    /// The setup of the model's ends.
     [[nodiscard]] LayerSetup<Exec> const& setup() const { return setup_; }
     [[nodiscard]] Model& model() { return model_; }
     [[nodiscard]] Model const& model() const { return model_; }
@@ -120,7 +120,7 @@ class Engine {
     RunSettings settings_;
     ProvenSchedules schedules_;
     RunOnMesh fit_;
-    LayerSetup<Exec> setup_;                     ///< of the model's ends
+    LayerSetup<Exec> setup_; ///< of the model's ends
     BlockMeshes<Exec> meshes_;
     std::vector<LayerSetup<Exec>> block_setups_; ///< of each block, where they differ from that
     Model model_;
@@ -166,8 +166,8 @@ template <class T, class Exec>
 auto Engine<T, Exec>::held_stages(Registry const& registry) -> std::vector<StageLayers> {
     auto& layers = settings_.strategy.stage_layers;
     if (settings_.strategy.balances_stages)
-        layers = measured_layers(places(), settings_.model, registry, training().stages(),
-                                 settings_.strategy.recompute);
+        layers =
+            measured_layers(places(), settings_.model, registry, training().stages(), settings_.strategy.recompute);
     else if (layers.empty())
         layers = even_layers(settings_.model.blocks.size(), training().stages());
     return stages_of(training(), pipeline_rank(training(), context_->communicators().coordinate("pp")), layers,

@@ -42,8 +42,7 @@ class Executor {
     using Any = AnyTensor<T, Exec>;
 
     Executor(Context<Exec> const& context, Model& model)
-        : context_(&context), model_(&model),
-          comm_(&context.communicators().along(AxisNames(pp::name))) {}
+        : context_(&context), model_(&model), comm_(&context.communicators().along(AxisNames(pp::name))) {}
 
     /// Runs this rank's instructions; passes[i * slices + k] belongs to slice k of micro-batch i. Blocks until this
     /// rank's part is done. What a micro-batch holds is freed as soon as nothing needs it.

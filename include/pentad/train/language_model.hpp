@@ -266,9 +266,9 @@ LanguageModel<T, Exec>::LanguageModel(ModelPlaces<Exec> const& places, model::Mo
     }
     for (auto const& stage : stages) {
         auto const after = stage.first + stage.count;
-        auto& part = *parts_.emplace_back(std::make_unique<Part>(
-            Blocks(places, model, registry, stage.first, stage.count, recompute, stage.is_last),
-            places.before(stage.first), stage.is_last ? places.ends() : places.before(after)));
+        auto& part = *parts_.emplace_back(
+            std::make_unique<Part>(Blocks(places, model, registry, stage.first, stage.count, recompute, stage.is_last),
+                                   places.before(stage.first), stage.is_last ? places.ends() : places.before(after)));
         if (stage.is_first) part.embedding = ends.make_embedding(setup, *embedding_table_, model.padding_token);
         if (stage.is_first && model.positions > 0)
             part.positions = ends.make_positions(setup, model.positions, "model.embed_positions.weight");

@@ -127,9 +127,9 @@ inline planner::AutomaticRecomputation planned_recomputation(planner::Model cons
     if (schedule.recomputes)
         throw std::invalid_argument("the schedule " + schedule.name + " recomputes by itself: nothing is left to plan");
     c.recompute = {.kind = model::Recomputation::Kind::automatic};
-    return planner::automatic_recomputation(model, hardware, c, schedule, planner::held_moments(schedule),
-                                            planner::stage_shapes(model, c, detail::layer_counts(model, schedule, layers)),
-                                            1);
+    return planner::automatic_recomputation(
+        model, hardware, c, schedule, planner::held_moments(schedule),
+        planner::stage_shapes(model, c, detail::layer_counts(model, schedule, layers)), 1);
 }
 
 } // namespace pentad::train

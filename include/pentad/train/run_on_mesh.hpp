@@ -110,10 +110,9 @@ inline model::BatchShape RunOnMesh::batch_shape() const {
     };
     auto seq_axes = axes_of(1);
     bool const has_experts = settings_->model.first<model::Experts>() != nullptr;
-    bool const deals = model::deals_to_tp(s.block.attention_output, has_experts) ||
-                       (!s.blocks.empty() && s.deals_to_tp(has_experts));
-    if (deals && !stream_->dimensions[1].axes.contains(tp::name))
-        seq_axes.times(tp::name, known_->extent(tp::name));
+    bool const deals =
+        model::deals_to_tp(s.block.attention_output, has_experts) || (!s.blocks.empty() && s.deals_to_tp(has_experts));
+    if (deals && !stream_->dimensions[1].axes.contains(tp::name)) seq_axes.times(tp::name, known_->extent(tp::name));
     return {.batch = s.batch,
             .micro_batches = s.micro_batches,
             .seq = s.seq,
@@ -146,8 +145,10 @@ inline void RunOnMesh::require_fit() const {
     if (has_meshes && settings_->packing)
         refuse("documents are packed, and blocks have meshes of their own: train without one of them");
     if (has_meshes && model::sees_later_tokens(settings_->model) && batch_shape().padded_seq() > strategy.seq)
-        refuse(stated("seq", strategy.seq) + " is padded for blocks with meshes of their own, and tokens of the model "
-               "see later ones: make it " + std::to_string(padded_seq()));
+        refuse(stated("seq", strategy.seq) +
+               " is padded for blocks with meshes of their own, and tokens of the model "
+               "see later ones: make it " +
+               std::to_string(padded_seq()));
     if (is_on_grid(*stream_)) require_fit_on_grid();
     for (auto const& refused : {model::part_refusal(settings_->model, part_ranks()), state_refusal(strategy)})
         if (refused) refuse(refused->why);

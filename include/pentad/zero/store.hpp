@@ -341,9 +341,8 @@ class ParameterStore {
             if (auto const matrices = matrices_of(parameter); matrices.count > 0) matrix_axes = matrices.axes;
         for (auto& entry : buckets_)
             if (entry.is_open && entry.stage == stage && entry.context == &parameter.context() &&
-                entry.synchronised == parameter.synchronised_axes() &&
-                entry.matrix_axes == matrix_axes && entry.own_optimizer == parameter.own_optimizer() &&
-                is_sharded_alike(entry.stored, stored)) {
+                entry.synchronised == parameter.synchronised_axes() && entry.matrix_axes == matrix_axes &&
+                entry.own_optimizer == parameter.own_optimizer() && is_sharded_alike(entry.stored, stored)) {
                 if (sharding_.has_temporary_gradients() || entry.bucket->size() < bucket_elements) return *entry.bucket;
                 entry.is_open = false;
             }

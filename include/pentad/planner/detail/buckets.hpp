@@ -21,7 +21,7 @@ using MeshAxes = std::array<MeshAxisValue, view_axes.size()>;
 
 /// What blocks with a mesh of their own lie on.
 struct OwnMesh {
-    Strategy strategy; ///< Strategy::as_block()
+    Strategy strategy;                       ///< Strategy::as_block()
     model::BlockStrategy strategy_of_blocks; ///< of the first of them
     MeshAxes mesh{};
 };
@@ -33,8 +33,8 @@ struct Bucket {
     double copies = 1;                      ///< of each
     double shards_in_step = 1;              ///< of sharded gradients and parameters
     double elements = 0;
-    double acquired = 0; ///< times that a micro-batch needs the values
-    int unit = 0;        ///< numbered through the stage
+    double acquired = 0;          ///< times that a micro-batch needs the values
+    int unit = 0;                 ///< numbered through the stage
     OwnMesh const* own = nullptr; ///< of the blocks that the parameters are of; null: the mesh is the model's
     /// The parameters that the optimizer updates as whole matrices: all or none.
     std::vector<ParameterAccount const*> matrices{};
@@ -94,7 +94,8 @@ class Buckets {
         last_unit_ = first_unit_ + (is_one_unit_ ? 0 : parameter.unit);
         for (auto at = open_.begin(); at != open_.end(); ++at) {
             auto& bucket = list_[*at];
-            if (bucket.own != own || !(bucket.like->gradient == parameter.gradient) || !(bucket.like->sharded == parameter.sharded) ||
+            if (bucket.own != own || !(bucket.like->gradient == parameter.gradient) ||
+                !(bucket.like->sharded == parameter.sharded) ||
                 !are_updated_alike(*bucket.like, parameter, c_->optimizer))
                 continue;
             if (c_->sharding.has_temporary_gradients() ? bucket.unit == last_unit_

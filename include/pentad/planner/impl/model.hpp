@@ -23,16 +23,16 @@ PENTAD_INLINE PartShape Model::shape(Strategy const& c, std::int64_t nodes) cons
     auto const seq = c.padded_seq(experts() != nullptr);
     auto const on = c.expert_mesh();
     PartShape const shape{.cp = c.cp,
-            .tp = c.tp,
-            .ep = on.ep,
-            .etp = on.etp,
-            .nodes = nodes,
-            .micro_batch = c.micro_batch(),
-            .seq = seq,
-            .padding = seq - c.seq,
-            .element = c.element,
-            .rows = c.precision.rows,
-            .imbalance = imbalance};
+                          .tp = c.tp,
+                          .ep = on.ep,
+                          .etp = on.etp,
+                          .nodes = nodes,
+                          .micro_batch = c.micro_batch(),
+                          .seq = seq,
+                          .padding = seq - c.seq,
+                          .element = c.element,
+                          .rows = c.precision.rows,
+                          .imbalance = imbalance};
     return shape.laid(c.block, c.block);
 }
 

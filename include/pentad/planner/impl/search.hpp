@@ -76,8 +76,7 @@ PENTAD_INLINE std::vector<Strategy> ways_on(Request const& request, Strategy con
 class WayChoice {
   public:
     WayChoice(std::vector<Strategy> ways, Request const& request, LeastTimes& times)
-        : request_(&request), ways_(std::move(ways)),
-          whole_(whole_shape(request.model, ways_.front())) {
+        : request_(&request), ways_(std::move(ways)), whole_(whole_shape(request.model, ways_.front())) {
         std::stable_sort(ways_.begin(), ways_.end(), [&](Strategy const& a, Strategy const& b) {
             return comparable(times.step(a, may_pair(request, a))) < comparable(times.step(b, may_pair(request, b)));
         });

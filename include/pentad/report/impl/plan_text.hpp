@@ -88,8 +88,8 @@ PENTAD_INLINE std::string shared_flags(Strategy const& c, bool of_plan) {
                               flag.field == "seq" || flag.field == "micro_batches" || flag.field == "element";
                           return !is_apart && (!is_of_pipeline || c.pp > 1) && (flag.is_planned || !of_plan);
                       }) +
-           (blocks_text(c).empty() ? "" : " --blocks " + blocks_text(c)) + stages_flag(c) + pair_flag(c) + state_flags(c) + (c.cp > 1 ? " " + context_choice(c).flags() : "") +
-           recompute_flags(c.recompute) +
+           (blocks_text(c).empty() ? "" : " --blocks " + blocks_text(c)) + stages_flag(c) + pair_flag(c) +
+           state_flags(c) + (c.cp > 1 ? " " + context_choice(c).flags() : "") + recompute_flags(c.recompute) +
            (c.experts ? " --expert-mesh ep=" + std::to_string(c.experts->ep) + ",etp=" + std::to_string(c.experts->etp)
                       : "");
 }

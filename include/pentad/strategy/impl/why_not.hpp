@@ -27,7 +27,7 @@ class Rules {
                ask_schedule());
         return std::move(found_);
     }
-    /// Of the parts of the model and of the tokens that ranks have, without the rest.
+    /// Asks about the parts of the model and the tokens that ranks have alone.
     std::vector<Refusal> ask_of_parts() {
         (void)(ask_sizes() || ask_parts() || ask_batch());
         return std::move(found_);
@@ -96,7 +96,8 @@ class Rules {
 
     /// Whether the ranks of a stage can be nested as blocks see them.
     bool ask_own_meshes() {
-        for (std::size_t i = 0; i < s_.blocks.size() && has_views_ && !blocks_refusal(model_, s_); ++i) {
+        if (!has_views_ || blocks_refusal(model_, s_)) return false;
+        for (std::size_t i = 0; i < s_.blocks.size(); ++i) {
             if (!s_.blocks[i].mesh) continue;
             try {
                 (void)model::mesh_of_block(s_.views().axes(), model_, s_.blocks[i]);
@@ -112,11 +113,7 @@ class Rules {
         bool const is_grid = s_.block.tensor_kind != model::TensorKind::one_d;
         bool const has_grid = !is_grid || model::tensor_factors(s_.block.tensor_kind, s_.tp).has_value();
         if (require(has_grid, "block.tensor_kind", [&] { return model::no_grid(s_.block.tensor_kind, s_.tp); }) ||
-            (is_grid && take(model::grid_refusal(model_, s_.block.tensor_kind, s_.block.attention_output))) ||
-            require(!is_grid || !s_.block.sequence_parallel, "block.sequence_parallel", [&] {
-                return "block.tensor_kind = " + std::string(model::name(s_.block.tensor_kind)) +
-                       " shards tokens anyway: sequence parallelism is of one dimension";
-            }))
+            (is_grid && take(model::grid_refusal(model_, s_.block.tensor_kind, s_.block.attention_output))))
             return true;
         bool const is_split = s_.cp % s_.block.inner_cp == 0;
         if (require(is_split, "block.inner_cp", [&] {
@@ -259,8 +256,8 @@ PENTAD_INLINE std::optional<Refusal> mesh_refusal(model::Model const& model, Str
         return refused("cp x tp = " + std::to_string(mesh.cp) + " x " + std::to_string(mesh.tp) +
                        " does not divide the " + std::to_string(ranks) + " ranks of a stage");
     auto const own = s.as_block(i);
-    bool const is_dealt_alike = own.cp == s.cp && own.block.zigzag == s.block.zigzag &&
-                                own.block.context_split() == s.block.context_split();
+    bool const is_dealt_alike =
+        own.cp == s.cp && own.block.zigzag == s.block.zigzag && own.block.context_split() == s.block.context_split();
     if (!is_dealt_alike && (own.block.zigzag || s.block.zigzag))
         return refused("zigzag = on is for blocks that all have it, and as many ranks of cp: sequences are dealt once");
     if (s.local.is_on() || s.sharding.ranks > 0)
@@ -277,7 +274,12 @@ PENTAD_INLINE std::optional<Refusal> mesh_refusal(model::Model const& model, Str
 
 PENTAD_INLINE std::optional<Refusal> blocks_refusal(model::Model const& model, Strategy const& s) {
     auto const refused = [](std::string why) { return Refusal{"blocks", std::move(why)}; };
-    if (s.block.mesh) return Refusal{"block.mesh", "block.mesh is of single blocks: that of the model is dp, cp and tp"};
+    if (s.block.tensor_kind != model::TensorKind::one_d && s.block.sequence_parallel)
+        return Refusal{"block.sequence_parallel",
+                       "block.tensor_kind = " + std::string(model::name(s.block.tensor_kind)) +
+                           " shards tokens anyway: sequence parallelism is of one dimension"};
+    if (s.block.mesh)
+        return Refusal{"block.mesh", "block.mesh is of single blocks: that of the model is dp, cp and tp"};
     for (std::size_t i = 0; i < s.blocks.size(); ++i) {
         auto const name = "blocks[" + std::to_string(i) + "]";
         if (i >= model.blocks.size())
