@@ -325,6 +325,14 @@ pentad::Strategy drawn_strategy(std::mt19937& random, bool has_experts) {
         s.block.zigzag = sometimes();
     }
     if (has_experts && sometimes()) s.block.row_parts = 2;
+    if (sometimes())
+        for (auto left = 1 + below(8); left > 0; --left) {
+            auto& block = s.blocks.emplace_back(s.block);
+            if (sometimes()) block.sequence_parallel = !block.sequence_parallel;
+            if (sometimes()) block.attention_output = model::AttentionOutput::all_to_all;
+            if (sometimes()) block.mesh = model::BlockMesh{1, std::int64_t{1} << below(3)};
+        }
+    while (!s.blocks.empty() && s.blocks.back() == s.block) s.blocks.pop_back();
     using Kind = model::Recomputation::Kind;
     if (sometimes()) s.recompute = {.kind = Kind::full, .every = 1 + below(2)};
     if (sometimes()) s.recompute = {.kind = Kind::selective, .pieces = {model::Piece::norms, model::Piece::attention}};
