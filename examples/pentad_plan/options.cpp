@@ -386,8 +386,7 @@ class Parser {
         if (has("--order")) read_order(o);
         if (has("--blocks")) {
             o.blocks = text("--blocks");
-            if (!report::with_blocks(given, o.blocks))
-                refuse("--blocks " + o.blocks + " is no list such as \"0-3,7:sequence-parallel=on/5:row-parts=2\"");
+            if (!report::with_blocks(given, o.blocks)) refuse(report::no_list_of_blocks(o.blocks));
         }
         read_context(o);
     }

@@ -201,8 +201,7 @@ void repair_latent_attention(Options& o, Complaint& complaint) {
 /// Refuses a list of blocks that is none.
 void repair_blocks(O& o, Complaint& complaint) {
     if (o.blocks.empty() || pentad::report::with_blocks(o.strategy, o.blocks)) return;
-    complaint.leave_out("--blocks " + o.blocks + " is no list such as \"0-3,7:sequence-parallel=on/5:row-parts=2\"",
-                        "--blocks");
+    complaint.leave_out(pentad::report::no_list_of_blocks(o.blocks), "--blocks");
     o.blocks.clear();
 }
 

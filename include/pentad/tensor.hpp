@@ -8,6 +8,7 @@
 #include <pentad/tensor/halo.hpp>
 #include <pentad/tensor/mesh_bridge.hpp>
 #include <pentad/tensor/mesh_edge.hpp>
+#include <pentad/tensor/mesh_transfer.hpp>
 #include <pentad/tensor/overlap.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/shard.hpp>

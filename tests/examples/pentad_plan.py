@@ -257,6 +257,12 @@ def printed_lines(folder):
         expect((found and found.group(1)) == stages, f"{more}: {command}")
 
 
+def explained_blocks(folder):
+    """The account of a plan whose blocks have meshes of their own is made on these meshes."""
+    text = output_of("--model llama-3-8b --hardware h100 --seq 4096 --global-batch 64 --explain dp=4,tp=2 --blocks 0:cp=1,tp=4,tp-kind=2d/1-2:cp=2,tp=2")
+    expect(" --blocks 0:cp=1,tp=4,tp-kind=2d/1-2:cp=2,tp=2 " in text and "step " in text, text)
+
+
 def pages(folder):
     """Commands in the pages give what the pages show below them; with `update` it is written there."""
     blocks = 0
@@ -443,6 +449,6 @@ def full_output(folder):
 
 
 with tempfile.TemporaryDirectory() as name:
-    for check in (contract, search, stages, printed_lines, picture, machines, serving, pages, bad_input, ranks, full_output, hostile_files):
+    for check in (contract, search, stages, printed_lines, explained_blocks, picture, machines, serving, pages, bad_input, ranks, full_output, hostile_files):
         check(pathlib.Path(name))
         print(f"{check.__name__}: ok", flush=True)

@@ -28,7 +28,7 @@ TEST_CASE("ranks are refolded along some axes, and the others stay as they are")
     M const mesh(3, 2, 4);
     for (auto const& [data, tensor] : std::vector<std::pair<int, int>>{{3, 4}, {6, 2}, {12, 1}, {1, 12}, {2, 6}}) {
         // 12 ranks in runs of 4, with 8 from one to the next: 2 x 6 has no such nest.
-        std::array<AxisExtent, 2> const extents{{{"dp", data}, {"tp", tensor}}};
+        std::array<MeshAxisValue, 2> const extents{{{"dp", data}, {"tp", tensor}}};
         if (tensor == 6) {
             CHECK_THROWS_AS(refolded(mesh.axes(), extents), std::invalid_argument);
             continue;
@@ -48,12 +48,13 @@ TEST_CASE("ranks are refolded along some axes, and the others stay as they are")
         }
         CHECK(places.size() == 24);
     }
-    CHECK(refolded(mesh.axes(), std::array<AxisExtent, 2>{{{"dp", 3}, {"tp", 4}}}).split<tp>(2).extent<inner<tp>>() ==
-          2);
+    CHECK(
+        refolded(mesh.axes(), std::array<MeshAxisValue, 2>{{{"dp", 3}, {"tp", 4}}}).split<tp>(2).extent<inner<tp>>() ==
+        2);
 }
 
 TEST_CASE("another number of ranks is refused") {
     M const mesh(2, 2, 2);
-    CHECK_THROWS_WITH_AS(refolded(mesh.axes(), std::array<AxisExtent, 2>{{{"dp", 2}, {"tp", 4}}}),
+    CHECK_THROWS_WITH_AS(refolded(mesh.axes(), std::array<MeshAxisValue, 2>{{{"dp", 2}, {"tp", 4}}}),
                          "dp x tp = 2 x 4 = 8 are not the 4 ranks along these axes of the mesh", std::invalid_argument);
 }

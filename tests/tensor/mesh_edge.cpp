@@ -42,7 +42,7 @@ struct Folded {
     static ValueMesh made(int stages, int cp, int tp) {
         int const ranks = world_size() / stages;
         Mesh<Axis<pp>, Axis<dp>, Axis<ml::cp>, Axis<ml::tp>> const all(stages, ranks, 1, 1);
-        return refolded(all.axes(), std::array<AxisExtent, 3>{{{"dp", ranks / (cp * tp)}, {"cp", cp}, {"tp", tp}}});
+        return refolded(all.axes(), std::array<MeshAxisValue, 3>{{{"dp", ranks / (cp * tp)}, {"cp", cp}, {"tp", tp}}});
     }
 };
 

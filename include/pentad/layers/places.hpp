@@ -1,5 +1,5 @@
-// Where the parts of a model compute: the ends of the model in one place, and each of its blocks there or in one of its
-// own, with a residual stream of another layout.
+// The places of a model's parts: the ends are in one, and a block is there or in a place of its own, where the layout
+// of the residual stream may differ.
 #pragma once
 
 #include <pentad/layers/layer.hpp>
@@ -11,8 +11,7 @@
 
 namespace pentad {
 
-/// Where a part computes: what its layers are made from, and the layout of the residual stream there. Both outlive the
-/// layers.
+/// The setup of a part's layers, and the layout of the residual stream there. Both outlive the layers.
 template <class Exec>
 struct PartPlace {
     LayerSetup<Exec> const* setup;

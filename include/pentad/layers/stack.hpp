@@ -1,5 +1,5 @@
 // The blocks of a model on this rank, as a list made at run time from the description: each a row of residual branches,
-// y = x + part(norm(x)), on a stream of its own layout.
+// y = x + part(norm(x)). The layouts of their residual streams may differ.
 #pragma once
 
 #include <pentad/kernels/elementwise.hpp>

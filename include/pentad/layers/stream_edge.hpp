@@ -13,8 +13,8 @@
 
 namespace pentad {
 
-/// A redistribution where both parts see their ranks as one mesh, and messages where they do not; nothing where their
-/// streams are alike.
+/// Between two parts on one mesh, a redistribution; between parts on different meshes, messages; between equal streams,
+/// nothing.
 template <class Exec>
 class StreamEdge {
   public:

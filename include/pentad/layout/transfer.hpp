@@ -51,6 +51,11 @@ class TransferShape {
             needed_.push_back(shard_shape(to, extents, target.mesh, target.number(i)));
     }
 
+    /// Which rank of the source, and of the target, is at a place of the group; -1: none. And where such a rank is.
+    [[nodiscard]] int source_at(int place) const { return source_->rank_at(place); }
+    [[nodiscard]] int target_at(int place) const { return target_->rank_at(place); }
+    [[nodiscard]] int source_place(int rank) const { return source_->places[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] int target_place(int rank) const { return target_->places[static_cast<std::size_t>(rank)]; }
     [[nodiscard]] ShardShape const& held(int rank) const { return held_[static_cast<std::size_t>(rank)]; }
     [[nodiscard]] ShardShape const& needed(int rank) const { return needed_[static_cast<std::size_t>(rank)]; }
     /// f(from, to, in_source, in_target) for each box that rank `from` of the source gives rank `to` of the target,
@@ -70,8 +75,7 @@ class TransferShape {
     [[nodiscard]] std::size_t sent() const {
         std::size_t sum = 0;
         for_each_box([&](int from, int to, ElementBox const& box, ElementBox const&) {
-            if (source_->places[static_cast<std::size_t>(from)] != target_->places[static_cast<std::size_t>(to)])
-                sum += box.size(dimensions());
+            if (source_place(from) != target_place(to)) sum += box.size(dimensions());
         });
         return sum;
     }

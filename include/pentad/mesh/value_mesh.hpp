@@ -41,23 +41,18 @@ class ValueMesh {
     std::vector<MeshAxisValue> axes_;
 };
 
-/// An axis and the number of ranks along it.
-struct AxisExtent {
-    std::string_view axis;
-    int extent;
-};
-
 /// The ranks of a mesh with other extents along some of its axes, which are row-major in the order in which they are
 /// given: the last of them joins neighbours. The other axes stay as they are.
+/// @param extents of which the names and the extents count
 /// @throws std::invalid_argument where these are not as many ranks, or no such nest of them
-inline ValueMesh refolded(std::span<MeshAxisValue const> mesh, std::span<AxisExtent const> extents) {
+inline ValueMesh refolded(std::span<MeshAxisValue const> mesh, std::span<MeshAxisValue const> extents) {
     constexpr std::size_t most = 8;
     std::array<MeshAxisValue, most> replaced{};
     std::size_t count = 0;
     std::vector<MeshAxisValue> axes(mesh.begin(), mesh.end());
     int ranks = 1, wanted = 1;
     auto const is_given = [&](MeshAxisValue const& axis) {
-        return std::any_of(extents.begin(), extents.end(), [&](auto const& one) { return one.axis == axis.name; });
+        return std::any_of(extents.begin(), extents.end(), [&](auto const& one) { return one.name == axis.name; });
     };
     for (auto const& axis : axes)
         if (is_given(axis)) {
@@ -66,24 +61,18 @@ inline ValueMesh refolded(std::span<MeshAxisValue const> mesh, std::span<AxisExt
             replaced[count] = axis;
             replaced[count++].views = 1;
         }
-    for (auto const& [name, extent] : extents) wanted *= extent;
-    auto const text = [&] {
-        std::string names, numbers;
-        for (auto const& [name, extent] : extents) {
-            names += (names.empty() ? "" : " x ") + std::string(name);
-            numbers += (numbers.empty() ? "" : " x ") + std::to_string(extent);
-        }
-        return names + " = " + numbers;
-    };
+    for (auto const& axis : extents) wanted *= axis.extent;
     if (ranks != wanted)
-        throw std::invalid_argument(text() + " = " + std::to_string(wanted) + " are not the " + std::to_string(ranks) +
+        throw std::invalid_argument(detail::product_text(extents) + " are not the " + std::to_string(ranks) +
                                     " ranks along these axes of the mesh");
     auto runs = detail::RankRuns<most>::of(replaced);
     for (std::size_t i = extents.size(); i-- > 0;)
         for (auto& axis : axes) {
-            if (axis.name != extents[i].axis) continue;
+            if (axis.name != extents[i].name) continue;
             axis = {.name = axis.name, .extent = extents[i].extent, .views = axis.views};
-            if (!runs.cut(axis)) throw std::invalid_argument(text() + ": these ranks of the mesh cannot be nested so");
+            if (!runs.cut(axis))
+                throw std::invalid_argument(detail::product_text(extents) +
+                                            ": these ranks of the mesh cannot be nested so");
         }
     return ValueMesh(std::move(axes));
 }

@@ -1,4 +1,4 @@
-// The ranks of a stage as a block with a mesh of its own sees them.
+// Meshes of single blocks.
 #pragma once
 
 #include <pentad/layout/ml.hpp>
@@ -21,7 +21,7 @@ inline ValueMesh mesh_of_block(std::span<MeshAxisValue const> mesh, Model const&
     auto const extent = [&](std::string_view axis) { return find_axis(mesh, axis).extent; };
     int const cp_ranks = static_cast<int>(block.mesh->cp), tp_ranks = static_cast<int>(block.mesh->tp);
     int const dp_ranks = extent(ml::dp::name) * extent(ml::cp::name) * extent(ml::tp::name) / (cp_ranks * tp_ranks);
-    std::array<AxisExtent, 3> const extents{
+    std::array<MeshAxisValue, 3> const extents{
         {{ml::dp::name, dp_ranks}, {ml::cp::name, cp_ranks}, {ml::tp::name, tp_ranks}}};
     if (block.tensor_kind != TensorKind::one_d && !tensor_factors(block.tensor_kind, tp_ranks))
         throw std::invalid_argument(no_grid(block.tensor_kind, tp_ranks));

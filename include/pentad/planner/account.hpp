@@ -207,20 +207,21 @@ class Account {
         return streams_[static_cast<std::size_t>(stage.first)];
     }
     /// The most of them between two blocks.
-    [[nodiscard]] double stream() const { return *std::max_element(streams_.begin(), streams_.end()); }
+    [[nodiscard]] double stream() const { return most_stream_; }
     /// The parameters of a stage in buckets.
     [[nodiscard]] std::vector<Bucket> buckets(StageShape const& stage) const;
     /// Numbers that every step reduces, 8 bytes each: the norm of the gradient, the loss, its auxiliary losses, and how
     /// many targets are valid. Local steps do not change that ranks agree on them.
     [[nodiscard]] PerAxis numbers() const;
 
-  private:
     /// The shape of a part that lies so, where what hands it the stream lies as `before`.
     [[nodiscard]] PartShape shape_of(model::BlockStrategy const& block, model::BlockStrategy const& before) const;
-    [[nodiscard]] MeshPart on_mesh(PartSums const& sums, std::shared_ptr<OwnMesh const> own) const;
-    [[nodiscard]] std::vector<std::shared_ptr<OwnMesh const>> made_own_meshes() const;
     /// The mesh of blocks that lie on their ranks so; null: the model's.
     [[nodiscard]] std::shared_ptr<OwnMesh const> own_mesh(model::BlockStrategy const& block) const;
+
+  private:
+    [[nodiscard]] MeshPart on_mesh(PartSums const& sums, std::shared_ptr<OwnMesh const> own) const;
+    [[nodiscard]] std::vector<std::shared_ptr<OwnMesh const>> made_own_meshes() const;
     /// Adds what a part sends that takes the stream from another mesh.
     void add_edge(MeshPart& part, model::BlockStrategy const& before, model::BlockStrategy const& block) const;
     Model const* model_;
@@ -233,6 +234,7 @@ class Account {
     AlikeLayers layers_;
     std::vector<MeshPart> parts_;
     std::vector<double> streams_; ///< bytes before each block, and behind the last
+    double most_stream_ = 0;
 };
 
 } // namespace pentad::planner

@@ -64,19 +64,17 @@ struct StageTime : PassTimes {
 /// the calls that these are.
 inline constexpr double operations_of_micro_batch = 20, calls_of_micro_batch = 6;
 
-/// What a micro-batch takes in a part of the model. @param is_block it is neither the embedding nor the head
-StageTime part_time(MeshPart const& part, Rates const& rates, bool is_block);
+/// What a micro-batch takes in a part of the model.
+/// @param of_model those on the mesh of the model @param is_block it is neither the embedding nor the head
+StageTime part_time(MeshPart const& part, Rates const& of_model, bool is_block);
 
 /// Times stages put together from parts.
 class StageTimes {
   public:
     StageTimes(Account const& account, Rates const& rates) : account_(&account) {
         auto const& parts = account.parts();
-        for (std::size_t i = 0; i < parts.size(); ++i) {
-            bool const is_block = i > 0 && i + 1 < parts.size();
-            auto const& own = parts[i].own;
-            parts_.push_back(part_time(parts[i], own ? Rates(rates.hardware(), own->strategy) : rates, is_block));
-        }
+        for (std::size_t i = 0; i < parts.size(); ++i)
+            parts_.push_back(part_time(parts[i], rates, i > 0 && i + 1 < parts.size()));
         overhead_ = rates.launches(operations_of_micro_batch, calls_of_micro_batch) / 2;
         beside_ = rates.hardware().micro_batch_s / 2;
     }

@@ -106,4 +106,9 @@ inline std::optional<Strategy> with_blocks(Strategy strategy, std::string_view t
     return strategy;
 }
 
+/// The refusal of a text that is no such list.
+inline std::string no_list_of_blocks(std::string_view text) {
+    return "--blocks " + std::string(text) + " is no list such as \"0-3,7:sequence-parallel=on/5:row-parts=2\"";
+}
+
 } // namespace pentad::report

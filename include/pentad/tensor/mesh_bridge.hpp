@@ -4,7 +4,7 @@
 #include <pentad/comm/communicator.hpp>
 #include <pentad/layout/plan.hpp>
 #include <pentad/layout/transfer.hpp>
-#include <pentad/tensor/box_messages.hpp>
+#include <pentad/tensor/mesh_transfer.hpp>
 #include <pentad/tensor/redistribute.hpp>
 #include <pentad/tensor/tensor.hpp>
 
@@ -63,8 +63,6 @@ class MeshBridge {
     }
     [[nodiscard]] int source_rank(int place) const { return source_.rank_at(place); }
     [[nodiscard]] int target_rank(int place) const { return target_.rank_at(place); }
-    [[nodiscard]] int source_place(int rank) const { return source_.places[static_cast<std::size_t>(rank)]; }
-    [[nodiscard]] int target_place(int rank) const { return target_.places[static_cast<std::size_t>(rank)]; }
 
   private:
     struct bridge {
@@ -125,32 +123,7 @@ template <class To, class L, class Exec>
         shard = Shard::make(*target, shape.needed(to_me));
     else if (target != nullptr)
         shard = Shard{shape.needed(to_me), result.block(), result.data()};
-    struct Box {
-        std::size_t peer;
-        bool leaves;
-        ElementBox box;
-    };
-    std::vector<Box> boxes;
-    shape.for_each_box([&](int from, int to, ElementBox const& there, ElementBox const& here) {
-        auto const source = static_cast<std::size_t>(bridge.source_place(from)),
-                   receiver = static_cast<std::size_t>(bridge.target_place(to));
-        if (from == from_me && to == to_me)
-            detail::copy_box("bridge", context.exec(), shard.data, detail::in_memory(shape.needed(to), here),
-                             static_cast<T const*>(given), detail::in_memory(shape.held(from), there));
-        else if (from == from_me)
-            boxes.push_back({receiver, true, there});
-        else if (to == to_me)
-            boxes.push_back({source, false, here});
-    });
-    std::stable_sort(boxes.begin(), boxes.end(), [](Box const& a, Box const& b) { return a.peer < b.peer; });
-    detail::BoxMessages<T, Exec> messages(context, bridge.ranks());
-    for (auto const& [peer, leaves, box] : boxes)
-        messages.add(leaves, peer, leaves ? shape.held(from_me) : shape.needed(to_me), box);
-    messages.prepare();
-    messages.start(given);
-    messages.finish([&](std::size_t, detail::BoxInMemory const& place, T const* from, detail::BoxInMemory const& box) {
-        detail::copy_box("bridge", context.exec(), shard.data, place, from, box);
-    });
+    detail::transfer(context, bridge.ranks(), shape, static_cast<T const*>(given), shard.data);
     if (target != nullptr && is_finer)
         detail::carry_out_into(*target, make_plan(arriving, To::value), std::move(shard), result.flat());
     return result;

@@ -6,7 +6,7 @@
 #include <pentad/mesh/mesh.hpp>
 #include <pentad/observe/dry_run.hpp>
 #include <pentad/tensor/any_tensor.hpp>
-#include <pentad/tensor/box_messages.hpp>
+#include <pentad/tensor/mesh_transfer.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -96,33 +96,7 @@ class MeshEdge {
             if (bytes > 0) comm::detail::dry_send(*run, *ranks_, bytes, ranks_->nodes().count() > 1);
             return result;
         }
-        int const me = ranks_->rank();
-        struct Box {
-            std::size_t peer;
-            bool leaves;
-            ElementBox box;
-        };
-        std::vector<Box> boxes;
-        way.shape.for_each_box([&](int giver, int taker, ElementBox const& there, ElementBox const& here) {
-            if (giver == me && taker == me)
-                detail::copy_box("mesh edge", context.exec(), result.data(),
-                                 detail::in_memory(way.shape.needed(me), here), static_cast<T const*>(tensor.data()),
-                                 detail::in_memory(way.shape.held(me), there));
-            else if (giver == me)
-                boxes.push_back({static_cast<std::size_t>(taker), true, there});
-            else if (taker == me)
-                boxes.push_back({static_cast<std::size_t>(giver), false, here});
-        });
-        std::stable_sort(boxes.begin(), boxes.end(), [](Box const& a, Box const& b) { return a.peer < b.peer; });
-        detail::BoxMessages<T, Exec> messages(context, *ranks_);
-        for (auto const& [peer, leaves, box] : boxes)
-            messages.add(leaves, peer, leaves ? way.shape.held(me) : way.shape.needed(me), box);
-        messages.prepare();
-        messages.start(static_cast<T const*>(tensor.data()));
-        messages.finish(
-            [&](std::size_t, detail::BoxInMemory const& place, T const* from, detail::BoxInMemory const& box) {
-                detail::copy_box("mesh edge", context.exec(), result.data(), place, from, box);
-            });
+        detail::transfer(context, *ranks_, way.shape, static_cast<T const*>(tensor.data()), result.data());
         return result;
     }
 

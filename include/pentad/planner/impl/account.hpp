@@ -172,6 +172,7 @@ PENTAD_INLINE Account::Account(Model const& model, Strategy const& c, int copies
     parts_.push_back(on_mesh(*laid(c.block, c.before_block(layers)).head(), nullptr));
     add_edge(parts_.back(), c.before_block(layers), c.block);
     for (std::size_t i = 0; i <= layers; ++i) streams_.push_back(laid(c.before_block(i), c.before_block(i)).stream);
+    most_stream_ = *std::max_element(streams_.begin(), streams_.end());
     // Tied, the table is there once for each rank that has an end.
     if (model.description().shares_embedding() && (c.pp == 1 || ends_meet))
         parts_.back().shared = ends_->embedding()->parameters->front().name;

@@ -7,6 +7,8 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
+#include <utility>
 
 namespace pentad::planner {
 
@@ -23,7 +25,10 @@ PENTAD_INLINE void Shares::add(Shares const& other, double times) {
 
 namespace pentad::planner::detail {
 
-PENTAD_INLINE StageTime part_time(MeshPart const& part, Rates const& rates, bool is_block) {
+PENTAD_INLINE StageTime part_time(MeshPart const& part, Rates const& of_model, bool is_block) {
+    auto const own =
+        part.own ? std::optional<Rates>(std::in_place, of_model.hardware(), part.own->strategy) : std::nullopt;
+    auto const& rates = own ? *own : of_model;
     StageTime time;
     auto const passes = part.passes();
     std::array<PassTime*, 3> const times{&time.forward, &time.backward_data, &time.backward_weight};

@@ -34,15 +34,17 @@ PENTAD_INLINE std::string operation_name(observe::Work const& x) {
 PENTAD_INLINE std::vector<OperationTime> operation_times(planner::Model const& model, planner::Hardware const& hardware,
                                                          Strategy const& c) {
     auto const nodes = planner::dispatch_nodes(model, c, hardware.devices_per_node);
+    planner::Account const account(model, c, 1, nodes);
     auto const ends = model.shape(c, nodes);
     auto const accounts = model.accounts(ends);
-    planner::Rates const rates(hardware, c);
-    auto const mesh = planner::mesh_of(c, model, 1, nodes);
+    planner::OwnMesh const of_model{c, c.block, planner::mesh_of(c, model, 1, nodes)};
     std::vector<OperationTime> list;
-    auto const add_part = [&](planner::PartAccount const& part, double times, bool is_block) {
+    auto const add_part = [&](planner::PartAccount const& part, double times, bool is_block,
+                              planner::OwnMesh const& lies) {
+        planner::Rates const rates(hardware, lies.strategy);
         for (auto const* pass : {&part.forward, &part.backward_data, &part.backward_weight})
             for (auto const& x : pass->work) {
-                auto const [seconds, bound] = rates.of(x, mesh, is_block);
+                auto const [seconds, bound] = rates.of(x, lies.mesh, is_block);
                 if (seconds == 0) continue;
                 auto const name = operation_name(x);
                 bool const sends = x.kind == observe::WorkKind::exchange;
@@ -54,18 +56,20 @@ PENTAD_INLINE std::vector<OperationTime> operation_times(planner::Model const& m
                 if (seconds > found->longest) found->longest = seconds, found->bound = bound;
             }
     };
-    add_part(accounts.embedding(), 1, false);
+    add_part(accounts.embedding(), 1, false, of_model);
     planner::AlikeLayers const layers(model, c);
     std::vector<double> count(layers.alike.size());
     for (auto const at : layers.of_layer) ++count[at];
     for (std::size_t i = 0; i < count.size(); ++i) {
         auto const& [kind, recompute, block, before] = layers.alike[i];
-        auto shape = ends.laid(block, before);
+        auto shape = account.shape_of(block, before);
         shape.recompute = recompute;
-        add_part(shape == ends ? accounts.block(kind) : model.accounts(shape).block(kind), count[i], true);
+        auto const own = account.own_mesh(block);
+        add_part(shape == ends ? accounts.block(kind) : model.accounts(shape).block(kind), count[i], true,
+                 own ? *own : of_model);
     }
-    auto const head = ends.laid(c.block, c.before_block(layers.of_layer.size()));
-    add_part(head == ends ? accounts.head() : model.accounts(head).head(), 1, false);
+    auto const head = account.shape_of(c.block, c.before_block(layers.of_layer.size()));
+    add_part(head == ends ? accounts.head() : model.accounts(head).head(), 1, false, of_model);
     std::sort(list.begin(), list.end(), [](auto const& a, auto const& b) { return a.seconds() > b.seconds(); });
     return list;
 }

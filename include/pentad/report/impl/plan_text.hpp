@@ -78,6 +78,10 @@ PENTAD_INLINE std::string stages_flag(Strategy const& c) {
     if (c.pp == 1 || (c.stage_layers.empty() && !c.balances_stages)) return "";
     return " --stages " + (c.balances_stages ? "balanced" : stages_text(c.stage_layers));
 }
+PENTAD_INLINE std::string blocks_flag(Strategy const& c) {
+    auto const text = blocks_text(c);
+    return text.empty() ? "" : " --blocks " + text;
+}
 /// What train_lm and pentad_plan say with the same flags, but for those of the batch and of --dtype.
 /// @param of_plan without what changes no plan
 PENTAD_INLINE std::string shared_flags(Strategy const& c, bool of_plan) {
@@ -88,8 +92,8 @@ PENTAD_INLINE std::string shared_flags(Strategy const& c, bool of_plan) {
                               flag.field == "seq" || flag.field == "micro_batches" || flag.field == "element";
                           return !is_apart && (!is_of_pipeline || c.pp > 1) && (flag.is_planned || !of_plan);
                       }) +
-           (blocks_text(c).empty() ? "" : " --blocks " + blocks_text(c)) + stages_flag(c) + pair_flag(c) +
-           state_flags(c) + (c.cp > 1 ? " " + context_choice(c).flags() : "") + recompute_flags(c.recompute) +
+           blocks_flag(c) + stages_flag(c) + pair_flag(c) + state_flags(c) +
+           (c.cp > 1 ? " " + context_choice(c).flags() : "") + recompute_flags(c.recompute) +
            (c.experts ? " --expert-mesh ep=" + std::to_string(c.experts->ep) + ",etp=" + std::to_string(c.experts->etp)
                       : "");
 }

@@ -94,9 +94,9 @@ class Rules {
         return false;
     }
 
-    /// Whether the ranks of a stage can be nested as blocks see them.
+    /// Whether the ranks of a stage can be nested as blocks see them, which are not refused otherwise.
     bool ask_own_meshes() {
-        if (!has_views_ || blocks_refusal(model_, s_)) return false;
+        if (!has_views_) return false;
         for (std::size_t i = 0; i < s_.blocks.size(); ++i) {
             if (!s_.blocks[i].mesh) continue;
             try {
@@ -109,7 +109,8 @@ class Rules {
     }
     bool ask_parts() {
         if (!is_sized_) return false;
-        if (take(blocks_refusal(model_, s_)) || ask_own_meshes()) return true;
+        auto const refused = blocks_refusal(model_, s_);
+        if (refused ? take(refused) : ask_own_meshes()) return true;
         bool const is_grid = s_.block.tensor_kind != model::TensorKind::one_d;
         bool const has_grid = !is_grid || model::tensor_factors(s_.block.tensor_kind, s_.tp).has_value();
         if (require(has_grid, "block.tensor_kind", [&] { return model::no_grid(s_.block.tensor_kind, s_.tp); }) ||
