@@ -14,6 +14,7 @@
     namespace pentad {                                                                                                 \
     template class train::LanguageModel<T, Kokkos::DefaultExecutionSpace>;                                             \
     template class train::Engine<T, Kokkos::DefaultExecutionSpace>;                                                    \
+    template class train::Generator<T, Kokkos::DefaultExecutionSpace>;                                                 \
     template class train::Trainer<T, Kokkos::DefaultExecutionSpace>;                                                   \
     template planner::PartAccounts train::dry_parts(model::Model const&,                                               \
                                                     LayerRegistry<T, Kokkos::DefaultExecutionSpace> const&,            \

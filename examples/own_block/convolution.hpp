@@ -48,6 +48,7 @@ struct GatedConvolution {
         using Tails = Layout<T, Dims<Dim<batch, dynamic, dp>, Dim<seq, dynamic, cp>, Dim<ffn, dynamic, tp>>>;
         using AllTails = unsharded_t<Tails, cp>;
         using Input = InputProjection<Blocking, input_layout, Up, Up>;
+        using Kept = ConvolutionTail<T, Exec>; // the library's
         using Output = OutputProjection<Blocking, RowParallel<hidden, ffn, Inner, Exec>, output_layout>;
         struct Saved {
             typename Input::Saved input;
@@ -60,8 +61,10 @@ struct GatedConvolution {
             : input_(Up(s.context, name + ".gate", {part.width, s.hidden}),
                      Up(s.context, name + ".up", {part.width, s.hidden})),
               taps_(s.context, name + ".taps", {part.width, part.taps}, {.deviation = 0.5}),
-              output_({s.context, name + ".down", {s.hidden, part.width}}), reach_(part.taps - 1),
-              shard_(s.context.communicators().shard_index(AxisNames(cp::name))), shards_(s.partition().ranks()) {
+              output_({s.context, name + ".down", {s.hidden, part.width}}),
+              kept_(s.template sequence_state<Kept>(&s.context, part.taps - 1, taps_.value().local()[0])),
+              reach_(part.taps - 1), shard_(s.context.communicators().shard_index(AxisNames(cp::name))),
+              shards_(s.partition().ranks()) {
             if (s.slices > 1 || !s.partition().is_contiguous() || s.seq / shards_ < reach_)
                 throw std::invalid_argument(name + " takes sequences in one piece a rank, not shorter than its taps");
         }
@@ -71,21 +74,39 @@ struct GatedConvolution {
             auto const extents = saved.u.extents();
             Tensor<Tails, Exec> own(pass.context, {extents[0], shards_ * reach_, extents[2]});
             auto const u = saved.u.view(), v = (saved.v = {pass.context, extents}).view();
-            auto const w = taps_.value().view();
             auto const mine = past_of(saved.u, own);
             auto const keep = KOKKOS_LAMBDA(i64 b, i64 i, i64 c) { mine.tails(b, i, c) = u(b, mine.rest + i, c); };
             each("tails", exec, mine.tails, keep, mine.tails);
             saved.tails = redistribute<AllTails>(std::move(own));
             auto const past = past_of(saved.u, saved.tails);
-            auto const convolve = KOKKOS_LAMBDA(i64 b, i64 s, i64 c) {
-                A sum = 0;
-                for (i64 j = 0; j <= past.reach; ++j)
-                    if (T const* const x = past.at(b, s - j, c)) sum += A(w(c, j)) * A(*x);
-                v(b, s, c) = T(sum);
-            };
-            each("convolution", exec, v, convolve, u, past.tails, w);
+            convolve(exec, past, v);
             Tensor<Inner, Exec> z(pass.context, extents);
             kernels::swiglu_forward<T>(exec, saved.gate.rows(), saved.v.rows(), z.rows());
+            return output_.forward(std::move(z), saved.output);
+        }
+        /// Tokens of sequences that are being written: their last ones are kept by each rank of cp, which gathers all.
+        Tensor<output_layout, Exec> continue_sequences(Pass<Exec>& pass, Tensor<input_layout, Exec> x) const {
+            using All = unsharded_t<Inner, cp>;
+            Saved saved;
+            auto [gate, own] = input_.forward(std::move(x), saved.input);
+            auto const u = redistribute<All>(std::move(own));
+            Tensor<All, Exec> v(pass.context, u.extents());
+            v.clear();
+            auto const& kept = pass.sequences->of(kept_);
+            std::size_t const width = u.local()[2];
+            pass.ragged->for_each_run([&](TokenRun const& run) {
+                if (run.position == 0) kept.clear(run.sequence);
+                std::size_t const first = pass.ragged->row_of_lane(run) * width;
+                View<T, 3, Exec> const here(u.data() + first, 1, run.length, width),
+                    tail(kept.of(run.sequence).data(), 1, reach_, width);
+                auto const reach = static_cast<i64>(reach_);
+                convolve(pass.context.exec(), {here, tail, reach, 0, reach},
+                         View<T, 3, Exec>(v.data() + first, 1, run.length, width));
+                kept.advance(run.sequence, View<T, 2, Exec>(here.data(), run.length, width));
+            });
+            auto const mine = redistribute<Inner>(std::move(v));
+            Tensor<Inner, Exec> z(pass.context, mine.extents());
+            kernels::swiglu_forward<T>(pass.context.exec(), gate.rows(), mine.rows(), z.rows());
             return output_.forward(std::move(z), saved.output);
         }
         Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
@@ -135,6 +156,18 @@ struct GatedConvolution {
         }
         void for_each_parameter(auto&& f) { input_.for_each_parameter(f), f(taps_), output_.for_each_parameter(f); }
 
+        /// v = w o the past. (Public, since nvcc wants it so of a function with a device lambda.)
+        void convolve(Exec const& exec, Past<T, Exec> const& past, View<T, 3, Exec> const& v) const {
+            auto const w = taps_.value().view();
+            auto const sum_of_taps = KOKKOS_LAMBDA(i64 b, i64 s, i64 c) {
+                A sum = 0;
+                for (i64 j = 0; j <= past.reach; ++j)
+                    if (T const* const x = past.at(b, s - j, c)) sum += A(w(c, j)) * A(*x);
+                v(b, s, c) = T(sum);
+            };
+            each("convolution", exec, v, sum_of_taps, past.here, past.tails, w);
+        }
+
       private:
         template <class L, class M>
         Past<T, Exec> past_of(Tensor<L, Exec> const& here, Tensor<M, Exec> const& tails) const {
@@ -144,6 +177,7 @@ struct GatedConvolution {
         Input input_;
         Parameter<Taps, used_t<Taps, Inner>, Exec> taps_;
         Output output_;
+        StateKey<Kept> kept_;
         std::size_t reach_, shard_, shards_;
     };
 };

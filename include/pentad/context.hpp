@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/context/all_gather.hpp>
+#include <pentad/context/cached_attention.hpp>
 #include <pentad/context/carry.hpp>
 #include <pentad/context/double_ring.hpp>
 #include <pentad/context/halo.hpp>

@@ -23,11 +23,13 @@
 #include <pentad/layers/places.hpp>
 #include <pentad/layers/positions.hpp>
 #include <pentad/layers/projection.hpp>
+#include <pentad/layers/ragged_batch.hpp>
 #include <pentad/layers/registry.hpp>
 #include <pentad/layers/rms_norm.hpp>
 #include <pentad/layers/rotary.hpp>
 #include <pentad/layers/rounded.hpp>
 #include <pentad/layers/router_load.hpp>
+#include <pentad/layers/sequence_state.hpp>
 #include <pentad/layers/sequential.hpp>
 #include <pentad/layers/shared_rows.hpp>
 #include <pentad/layers/stack.hpp>

@@ -17,6 +17,7 @@
 #include <pentad/train/executor.hpp>
 #include <pentad/train/expert_orders.hpp>
 #include <pentad/train/export.hpp>
+#include <pentad/train/generator.hpp>
 #include <pentad/train/import.hpp>
 #include <pentad/train/language_model.hpp>
 #include <pentad/train/machine.hpp>

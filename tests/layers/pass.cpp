@@ -10,7 +10,8 @@ using namespace support;
 TEST_CASE("a pass in another place is the same pass, without sums") {
     OnMesh const one({}, 1), other({}, 1);
     ActivationMemory* const saved = nullptr;
-    SequenceMemory memory;
+    Sequences sequences;
+    RaggedBatch<Exec> const* const ragged = nullptr;
     SequenceMap<Exec> const map;
     Pass<Exec> pass{.context = one.context,
                     .predicted_scale = 2,
@@ -23,14 +24,16 @@ TEST_CASE("a pass in another place is the same pass, without sums") {
                     .completes_gradients = true,
                     .draw = 6,
                     .slice = 7,
-                    .memory = &memory,
+                    .sequences = &sequences,
+                    .ragged = ragged,
                     .map = &map,
                     .saved = saved};
     pass.loss_sum = pass.balance_sum = pass.z_sum = 1;
     auto const own = pass.on(other.context);
     // Every member, in their order: one that is new is to be copied by Pass::on() too.
     auto const& [context, tokens, targets, ahead, predicted_scale, loss_scale, balance_scale, z_scale, trains, saves,
-                 is_replay, completes_gradients, draw, slice, at, places, kept, loss, predicted, balance, z] = own;
+                 is_replay, completes_gradients, draw, slice, at, tokens_of, places, kept, loss, predicted, balance,
+                 z] = own;
     CHECK(&context == &other.context);
     CHECK(tokens.data() == pass.tokens.data());
     CHECK(targets.data() == pass.targets.data());
@@ -45,7 +48,8 @@ TEST_CASE("a pass in another place is the same pass, without sums") {
     CHECK(completes_gradients);
     CHECK(draw == 6);
     CHECK(slice == 7);
-    CHECK(at == &memory);
+    CHECK(at == &sequences);
+    CHECK(tokens_of == ragged);
     CHECK(places == &map);
     CHECK(kept == saved);
     CHECK(loss + predicted + balance + z == 0);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <pentad/comm/collectives.hpp>
+#include <pentad/context/cached_attention.hpp>
 #include <pentad/context/detail/block_strategy.hpp>
 #include <pentad/kernels/elementwise.hpp>
 #include <pentad/layout/ml.hpp>
@@ -229,7 +230,7 @@ class AllGatherMover {
 /// blocks of dK and dV in accumulators.
 /// @tparam Communication Overlap<Chunks>: across a network in pieces; Blocking: all at once
 template <class Communication = Overlap<4>>
-struct AllGather {
+struct AllGather : KeepsKeys {
     template <class Query, class Key, class Exec>
     class on : public detail::BlockStrategy<Query, Key, Exec, detail::AllGatherMover<Query, Key, Exec, Communication>> {
       public:

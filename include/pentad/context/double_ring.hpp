@@ -3,6 +3,7 @@
 // each node, and has the time of a whole inner ring for it.
 #pragma once
 
+#include <pentad/context/cached_attention.hpp>
 #include <pentad/context/detail/block_strategy.hpp>
 #include <pentad/context/detail/ring_pass.hpp>
 #include <pentad/layout/ml.hpp>
@@ -106,7 +107,7 @@ class DoubleRingMover {
 
 /// Sends per rank over inner(cp) m-1 and over outer(cp) n/m - 1 of the ring's blocks each time, m ranks on a node.
 template <class Communication = Overlap<4>>
-struct DoubleRing {
+struct DoubleRing : KeepsKeys {
     template <class Query, class Key, class Exec>
     class on
         : public detail::BlockStrategy<Query, Key, Exec, detail::DoubleRingMover<Query, Key, Exec, Communication>> {

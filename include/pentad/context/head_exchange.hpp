@@ -3,6 +3,7 @@
 // of cp (USP: Fang and Zhao 2024, arXiv 2405.07719).
 #pragma once
 
+#include <pentad/context/cached_attention.hpp>
 #include <pentad/context/detail/blocks.hpp>
 #include <pentad/context/detail/pair.hpp>
 #include <pentad/kernels/head_groups.hpp>
@@ -25,7 +26,7 @@ using namespace ml;
 /// they are sent; the gradients of the copies are sent in the accumulator type, and then summed.
 /// @tparam Inside the strategy over RingAxis @tparam HeadAxis, RingAxis the factors of cp
 template <class Inside, class HeadAxis, class RingAxis>
-struct HeadExchange {
+struct HeadExchange : KeepsKeys {
     template <class Query, class Key, class Exec>
     class on {
       public:

@@ -2,6 +2,7 @@
 // 2023, arXiv 2310.01889).
 #pragma once
 
+#include <pentad/context/cached_attention.hpp>
 #include <pentad/context/detail/block_strategy.hpp>
 #include <pentad/context/detail/ring_pass.hpp>
 #include <pentad/layout/ml.hpp>
@@ -40,7 +41,7 @@ struct RingMover {
 /// @tparam Communication Overlap<Chunks>: a block travels in pieces across a network; Blocking: computation waits
 /// @tparam Axis cp, or the factor of it over which the ring goes
 template <class Communication = Overlap<4>, class Axis = cp>
-struct Ring {
+struct Ring : KeepsKeys {
     template <class Query, class Key, class Exec>
     class on
         : public detail::BlockStrategy<Query, Key, Exec, detail::RingMover<Query, Key, Exec, Communication, Axis>> {

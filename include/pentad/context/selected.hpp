@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/context/all_gather.hpp>
+#include <pentad/context/cached_attention.hpp>
 #include <pentad/context/double_ring.hpp>
 #include <pentad/context/head_exchange.hpp>
 #include <pentad/context/ring.hpp>
@@ -20,7 +21,7 @@ using namespace ml;
 using HeadsRing = HeadExchange<Ring<Overlap<4>, outer<cp>>, inner<cp>, outer<cp>>;
 using RingHeads = HeadExchange<Ring<Overlap<4>, inner<cp>>, outer<cp>, inner<cp>>;
 
-struct Selected {
+struct Selected : KeepsKeys {
     template <class Query, class Key, class Exec>
     class on {
         template <class Strategy>

@@ -2,6 +2,7 @@
 // attention gathers the latent vectors that they are made from, which are smaller.
 #pragma once
 
+#include <pentad/context/cached_attention.hpp>
 #include <pentad/context/detail/block_strategy.hpp>
 #include <pentad/layers/layer.hpp>
 #include <pentad/layout/documents.hpp>
@@ -45,7 +46,7 @@ struct WholeMover {
 } // namespace detail
 
 /// Sends nothing. Key is a layout of whole sequences, which may be replicated over cp.
-struct WholeKeys {
+struct WholeKeys : KeepsKeys {
     template <class Query, class Key, class Exec>
     class on : public detail::BlockStrategy<Query, Key, Exec, detail::WholeMover<Query, Key, Exec>> {
       public:

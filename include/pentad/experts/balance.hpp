@@ -72,7 +72,8 @@ class BalanceLoss {
 
     BalanceLoss(LayerSetup<Exec> const& setup, model::Experts const& part)
         : loss_(part.router.balance_loss), experts_(part.count), top_k_(part.top_k), slices_(setup.slices),
-          batch_(setup.batch), tokens_(static_cast<double>(setup.batch * setup.real_length())) {
+          slice_sums_(setup.template slice_state<std::vector<double>>()), batch_(setup.batch),
+          tokens_(static_cast<double>(setup.batch * setup.real_length())) {
         if (of_sequences()) {
             sequences_ = Tensor<SequenceSums, Exec>::without_memory(setup.context, {setup.batch, columns()}).local()[0];
             prepare_redistribution<SequenceSums, invariant_t<SequenceSums>>(setup.context);
@@ -89,13 +90,14 @@ class BalanceLoss {
     /// gradient where all slices of the sequences have been seen. Collective over these ranks.
     void forward(Pass<Exec>& pass, View<A const, 2, Exec> scores, View<A const, 1, Exec> total,
                  View<A const, 1, Exec> lse, View<i32 const, 2, Exec> index, Gradient& gradient) const {
+        if (pass.ragged != nullptr) return;        // nobody learns from them
         if (slices_ > 1 && pass.is_replay) return; // the sums of whole sequences are known
         if (of_sequences())
             add_up<SequenceSums>(pass.context, {batch_, columns()}, scores, total, lse, index);
         else
             add_up<Sums>(pass.context, {columns()}, scores, total, lse, index);
         if (slices_ > 1) { // the losses are those of whole sequences
-            auto& all = pass.memory->template of<std::vector<double>>(this);
+            auto& all = *pass.at_slice(slice_sums_).memory;
             if (pass.slice == 0) all.assign(sums_.size(), 0);
             for (std::size_t i = 0; i < all.size(); ++i) sums_[i] = all[i] += sums_[i];
             if (pass.slice + 1 < slices_) return;
@@ -105,7 +107,7 @@ class BalanceLoss {
     }
     /// Before a backward pass: the gradient where slices of sequences have one together.
     void prepare_backward(Pass<Exec>& pass, Gradient& gradient) const {
-        if (slices_ > 1) note_gradient(pass, pass.memory->template of<std::vector<double>>(this), gradient);
+        if (slices_ > 1) note_gradient(pass, *pass.at_slice(slice_sums_).memory, gradient);
     }
 
   private:
@@ -181,7 +183,9 @@ class BalanceLoss {
     }
 
     model::BalanceLoss loss_;
-    std::size_t experts_, top_k_, slices_, batch_;
+    std::size_t experts_, top_k_, slices_;
+    StateKey<SliceState<std::vector<double>>> slice_sums_;
+    std::size_t batch_;
     std::size_t sequences_ = 1; ///< of this rank, where each has a loss
     double tokens_;
     mutable std::vector<double> sums_; // host copies, kept so that a step allocates nothing

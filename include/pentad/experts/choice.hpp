@@ -66,6 +66,7 @@ class Choice {
     /// Slots of a token: of expert choice one for each expert.
     [[nodiscard]] std::size_t slots() const { return is(model::RouterChoice::expert_choice) ? experts_ : top_k_; }
 
+    [[nodiscard]] bool is_tokenwise() const { return !is(model::RouterChoice::expert_choice); }
     /// How many choices tokens have that go to an expert.
     [[nodiscard]] Routed routed() const {
         double const room = router_.capacity > 0 ? router_.capacity : 1;
@@ -89,7 +90,8 @@ class Choice {
         } else {
             kernels::choose_experts<A>(exec, scores, bias, index, groups_, rows);
         }
-        if (router_.capacity > 0) drop(pass, scores, rows, index);
+        // What an expert has room for is a rule of training: a token that is written depends on no token beside it.
+        if (router_.capacity > 0 && pass.ragged == nullptr) drop(pass, scores, rows, index);
     }
     /// The numbers of the tokens of a pass, the same on every mesh. Only where something depends on them.
     [[nodiscard]] memory::Buffer<typename Exec::memory_space> token_numbers(Pass<Exec> const& pass) const {

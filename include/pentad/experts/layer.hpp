@@ -41,6 +41,7 @@ struct Layer {
         using A = accumulator_t<T>;
         using input_layout = dealt_stream_t<Stream>;
         using output_layout = input_layout;
+        static constexpr bool is_tokenwise = true;
         using Row = dispatched_t<input_layout>;
         using Up = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<ffn, dynamic, etp>, Dim<hidden>>>;
         using Down = Layout<T, Dims<Dim<expert, dynamic, ep>, Dim<hidden>, Dim<ffn, dynamic, etp>>>;
@@ -186,6 +187,8 @@ struct Layer {
             saved = {};
         }
 
+        /// Where experts choose tokens, these are chosen among others.
+        [[nodiscard]] bool continues_sequences() const { return router_.is_tokenwise(); }
         [[nodiscard]] ExpertPlacement<Exec>* expert_placement() const { return placement_.get(); }
         [[nodiscard]] RouterLoad router_load() const {
             auto load = router_.load();

@@ -101,6 +101,8 @@ class Router {
 
     /// Slots of a token.
     [[nodiscard]] std::size_t slots() const { return choice_.slots(); }
+    /// Whether the choice for a token depends on no other token, but for training's.
+    [[nodiscard]] bool is_tokenwise() const { return choice_.is_tokenwise(); }
     /// What the tokens [batch, seq, ...] choose; padding goes to no expert. A dry run whose rank stands for all ranks
     /// gets their mean.
     [[nodiscard]] Routed routed(Pass<Exec> const& pass, std::size_t length) const {

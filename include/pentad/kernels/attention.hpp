@@ -219,6 +219,18 @@ void attention_accumulate(Exec const& exec, Q const& q, K const& k, V const& v, 
     detail::attention_merge<T>(exec, problem, detail::merge_state<T>(state, problem.sizes));
 }
 
+/// Takes the state from the largest scores that it has seen to those of all states that are merged: output and sum are
+/// those of these, whose sums are then the merged state. max stays.
+/// @param largest [batch, heads, seq], at least max
+template <class Exec, class Rows, class Output, class Largest>
+void attention_rescale(Exec const& exec, AttentionState<Rows, Output> const& state, Largest const& largest) {
+    using A = typename Output::value_type;
+    auto const sizes = detail::output_sizes(state.output);
+    if (dry("attention_rescale", state.max, state.sum, state.output, largest)) return;
+    detail::rescale_queries<A>(exec, sizes, detail::merge_state<A>(state, sizes),
+                               detail::constant<A>(detail::query_rows("largest", largest, sizes)));
+}
+
 /// o = output / sum and lse = max + log sum. A query that saw no key gets o = 0 and lse = -infinity.
 /// @param sinks as attention_forward() takes them
 template <class Exec, class Rows, class Output, class O, class Lse>

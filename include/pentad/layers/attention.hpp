@@ -14,6 +14,7 @@
 #include <pentad/model/parts.hpp>
 #include <pentad/model/recomputation.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <stdexcept>
@@ -25,8 +26,10 @@ namespace pentad {
 /// `Strategy` is one of context/: Strategy::on<Query, Key, Exec>, made from the setup and the description, has a Saved,
 /// the Slices of sequences that are cut, forward(query, key, value, saved, pass), drop_output(saved) and
 /// output_again(saved, pass), and backward(saved, output, dy, receive, pass), which calls receive(dq, dk, dv), in
-/// elements or in accumulators, and returns the gradient of the sinks; `pass` is an AttentionPass. Self-attention
-/// (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's rotate-half convention).
+/// elements or in accumulators, and returns the gradient of the sinks; `pass` is an AttentionPass.
+/// Strategy::Cached<Query, Key, Exec> is what sequences that are being written attend by
+/// (context/cached_attention.hpp). Self-attention (Ainslie et al. 2023; Su et al. 2021, in Hugging Face's rotate-half
+/// convention).
 /// @tparam Projection what makes the residual stream of the heads: SummedHeads, ExchangedHeads or ChosenHeads
 template <class Strategy, class Communication = Blocking, class Projection = SummedHeads>
 struct Attention {
@@ -46,6 +49,8 @@ struct Attention {
         using Output = typename Projection::template on<Stream, Query, Communication, Exec>;
         using output_layout = typename Output::output_layout;
         using StrategyOn = typename Strategy::template on<Query, Key, Exec>;
+
+        using Cached = typename Strategy::template Cached<Query, Key, Exec>;
 
         using Slices = typename StrategyOn::Slices; ///< of the sequences of a micro-batch
 
@@ -70,7 +75,9 @@ struct Attention {
                   KeyMap(setup.context, name + ".v_proj", {part.kv_heads, part.head_dim, setup.hidden}, part.has_bias)},
               output_(Projection::template make<Stream, Query, Communication>(setup, name + ".o_proj", part.heads, part.head_dim)),
               strategy_(setup, part),
-              slices_(setup.slices) {
+              cached_(setup, part.sight, part.scores, 1 / std::sqrt(static_cast<double>(part.head_dim)),
+                      {part.kv_heads, part.head_dim, part.head_dim}),
+              slices_(setup.template slice_state<Slices>()) {
             auto const& communicators = setup.context.communicators();
             auto const ranks = static_cast<double>(communicators.extent(Parallel::columns::name));
             auto const kv_ranks = static_cast<double>(communicators.extent(Parallel::kv_columns::name));
@@ -93,15 +100,7 @@ struct Attention {
 
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("attention forward", "compute");
-            auto [query, key, value] = input_.forward(std::move(x), saved.input);
-            if (query_norm_) {
-                query = query_norm_->forward(pass, std::move(query), saved.query_norm);
-                key = key_norm_->forward(pass, std::move(key), saved.key_norm);
-            }
-            if (rotary_) {
-                rotary_->forward(pass, query.template rows<2>());
-                rotary_->forward(pass, key.template rows<2>());
-            }
+            auto [query, key, value] = projected(pass, std::move(x), saved);
             auto y = output_.forward(
                 strategy_.forward(std::move(query), std::move(key), std::move(value), saved.attention, part_of(pass)),
                 saved.output);
@@ -111,6 +110,14 @@ struct Attention {
             }
             if (drops_input(recomputed_)) Input::drop_input(saved.input);
             return y;
+        }
+
+        /// The keys and values of the tokens are kept.
+        Tensor<output_layout, Exec> continue_sequences(Pass<Exec>& pass, Tensor<input_layout, Exec> x) const {
+            observe::Scope const scope("attention forward", "compute");
+            Saved saved;
+            auto const [query, key, value] = projected(pass, std::move(x), saved);
+            return output_.forward(cached_.forward(pass, query, key, value, used_sinks()), saved.output);
         }
 
         Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
@@ -171,12 +178,26 @@ struct Attention {
         }
 
       private:
+        /// Queries and keys, normalised and turned, and values.
+        typename Input::Products projected(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
+            auto products = input_.forward(std::move(x), saved.input);
+            auto& [query, key, value] = products;
+            if (query_norm_) {
+                query = query_norm_->forward(pass, std::move(query), saved.query_norm);
+                key = key_norm_->forward(pass, std::move(key), saved.key_norm);
+            }
+            if (rotary_) {
+                rotary_->forward(pass, query.template rows<2>());
+                rotary_->forward(pass, key.template rows<2>());
+            }
+            return products;
+        }
+        [[nodiscard]] Tensor<sinks_t<Query>, Exec> used_sinks() const {
+            return sinks_.exists() ? redistribute<sinks_t<Query>>(sinks_.value()) : Tensor<sinks_t<Query>, Exec>();
+        }
         typename StrategyOn::Part part_of(Pass<Exec> const& pass) const {
-            typename StrategyOn::Part part{.slices = slices_ > 1 ? &pass.memory->template of<Slices>(this) : nullptr,
-                                           .index = pass.slice,
-                                           .map = pass.map};
-            if (sinks_.exists()) part.sinks = redistribute<sinks_t<Query>>(sinks_.value());
-            return part;
+            auto const at = pass.at_slice(slices_);
+            return {.slices = at.memory, .index = at.index, .map = pass.map, .sinks = used_sinks()};
         }
 
         Input input_;
@@ -185,7 +206,8 @@ struct Attention {
         std::optional<KeyNorm> key_norm_;
         Sinks sinks_; ///< where there are any
         StrategyOn strategy_;
-        std::size_t slices_;
+        Cached cached_;
+        StateKey<SliceState<Slices>> slices_;
         std::optional<RotaryEmbedding<T, Exec>> rotary_;
         model::PieceSet recomputed_;
         observe::DecodingState state_;

@@ -44,6 +44,12 @@ class BiasedLayer final : public StreamLayer<typename Stream::element, Exec> {
         layer_->for_each_parameter(visit);
         visit(bias_);
     }
+    [[nodiscard]] bool continues_sequences() const override { return layer_->continues_sequences(); }
+    Any continue_sequences(Pass<Exec>& pass, Any x) const override {
+        auto y = layer_->continue_sequences(pass, std::move(x));
+        kernels::add_bias<T>(pass.context.exec(), bias_.value().flat(), y.rows());
+        return y;
+    }
     [[nodiscard]] observe::DecodingState decoding_state() const override { return layer_->decoding_state(); }
     [[nodiscard]] model::PieceSet pieces() const override { return layer_->pieces(); }
     void recompute(model::PieceSet pieces) override { layer_->recompute(pieces); }

@@ -7,6 +7,7 @@
 #include <pentad/layers/parameter.hpp>
 #include <pentad/layout/ml.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <optional>
@@ -24,6 +25,46 @@ struct FilterOf<Layout<T, Dims<D>>> {
 };
 } // namespace detail
 
+/// The last tokens of the sequences of a rank's lane that are being written, `[sequence, taps - 1, channels]`.
+template <class T, class Exec>
+class ConvolutionTail final : public SequenceState {
+  public:
+    ConvolutionTail(Context<Exec> const* context, std::size_t tokens, std::size_t channels)
+        : context_(context), tokens_(tokens), channels_(channels) {}
+
+    void make_room(SequenceRoom const& room) override {
+        sequences_ = room.sequences;
+        tokens_of_ = context_->take(bytes(), observe::Memory::caches);
+        memory::clear(context_->exec(), tokens_of_.data(), bytes());
+    }
+    [[nodiscard]] std::size_t bytes() const override { return sequences_ * tokens_ * channels_ * sizeof(T); }
+    [[nodiscard]] View<T, 2, Exec> of(std::size_t sequence) const {
+        return View<T, 2, Exec>(static_cast<T*>(tokens_of_.data()) + sequence * tokens_ * channels_, tokens_,
+                                channels_);
+    }
+    void clear(std::size_t sequence) const {
+        if (!kernels::dry("convolution tail", of(sequence)))
+            memory::clear(context_->exec(), of(sequence).data(), of(sequence).size() * sizeof(T));
+    }
+    /// Goes on by these rows.
+    void advance(std::size_t sequence, View<T, 2, Exec> const& rows) const {
+        auto const& exec = context_->exec();
+        auto const tail = of(sequence);
+        std::size_t const kept = tokens_ - std::min(tokens_, rows.extent(0)), fresh = tokens_ - kept;
+        if (kernels::dry("convolution tail", rows, tail) || tokens_ == 0) return;
+        for (std::size_t i = 0; i < kept; ++i) // one by one, since they overlap
+            memory::copy(exec, tail.data() + i * channels_, tail.data() + (i + fresh) * channels_,
+                         channels_ * sizeof(T));
+        memory::copy(exec, tail.data() + kept * channels_, rows.data() + (rows.extent(0) - fresh) * channels_,
+                     fresh * channels_ * sizeof(T));
+    }
+
+  private:
+    Context<Exec> const* context_;
+    std::size_t tokens_, channels_, sequences_ = 0;
+    memory::Buffer<typename Exec::memory_space> tokens_of_;
+};
+
 /// y = silu(convolution of each channel of x) (kernels/causal_convolution.hpp), x being [batch, seq, channels].
 /// @tparam Halo of X, what the ranks before give: context::Halo
 template <class X, class Halo, class Exec>
@@ -34,6 +75,7 @@ class CausalConvolution {
     using Channel = last_dimension_t<X>;
     using Filter = typename detail::FilterOf<Channel>::type;
     using Gradient = Tensor<with_element_t<dual_t<X>, A>, Exec>;
+    using Tail = ConvolutionTail<T, Exec>;
 
     struct Saved {
         Tensor<X, Exec> x;
@@ -47,7 +89,9 @@ class CausalConvolution {
                       std::size_t channels, std::size_t taps)
         : weight_(setup.context, name + ".weight", {channels, 1, taps},
                   {.deviation = 1 / std::sqrt(3.0 * static_cast<double>(taps))}),
-          bias_(setup.context, name + ".bias", {channels}, {.deviation = 0}), taps_(taps), slices_(setup.slices),
+          bias_(setup.context, name + ".bias", {channels}, {.deviation = 0}), taps_(taps),
+          slices_(setup.template slice_state<typename Halo::Slices>()),
+          tail_(setup.template sequence_state<Tail>(&setup.context, taps - 1, bias_.size())),
           stretches_(setup.partition()) {
         weight_.publish_as({rows.tensor + ".weight", rows.first, rows.count});
         bias_.publish_as({rows.tensor + ".bias", rows.first, rows.count});
@@ -66,6 +110,15 @@ class CausalConvolution {
                                                bias_.value().flat(), positions(pass), pass.stretches(stretches_).length,
                                                y.rows());
         return y;
+    }
+    /// y [tokens, channels] for the tokens of a run of a pass that continues sequences, x likewise.
+    void continue_sequence(Pass<Exec>& pass, TokenRun const& run, View<T, 2, Exec> const& x,
+                           View<T, 2, Exec> const& y) const {
+        auto const& tail = pass.sequences->of(tail_);
+        if (run.position == 0) tail.clear(run.sequence);
+        kernels::causal_convolution_forward<T>(pass.context.exec(), x, tail.of(run.sequence), weight(),
+                                               bias_.value().flat(), {}, run.length, y);
+        tail.advance(run.sequence, x);
     }
     /// The gradient of x; dy is consumed. That of the filter waits in `saved` for backward_weight.
     Tensor<dual_t<X>, Exec> backward_data(Pass<Exec>& pass, Gradient dy, Saved& saved) const {
@@ -112,16 +165,16 @@ class CausalConvolution {
     static View<i32 const, 1, Exec> positions(Pass<Exec> const& pass) {
         return pass.map == nullptr ? View<i32 const, 1, Exec>() : pass.map->positions;
     }
-    [[nodiscard]] AtSlice<typename Halo::Slices> slices(Pass<Exec> const& pass) const {
-        return pass.template at_slice<typename Halo::Slices>(slices_, this);
-    }
+    [[nodiscard]] AtSlice<typename Halo::Slices> slices(Pass<Exec> const& pass) const { return pass.at_slice(slices_); }
     [[nodiscard]] View<T, 2, Exec> weight() const {
         return View<T, 2, Exec>(weight_.value().data(), bias_.size(), taps_);
     }
 
     Parameter<Filter, used_t<Filter, X>, Exec> weight_;
     Parameter<Channel, used_t<Channel, X>, Exec> bias_;
-    std::size_t taps_, slices_;
+    std::size_t taps_;
+    StateKey<SliceState<typename Halo::Slices>> slices_;
+    StateKey<Tail> tail_;
     Stretches stretches_;
     std::optional<Halo> halo_;
 };

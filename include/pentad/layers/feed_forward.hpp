@@ -24,6 +24,7 @@ struct GatedMlp {
         using Parallel = TensorParallel<Stream, Communication, Exec>;
         using input_layout = typename Parallel::input_layout;
         using output_layout = typename Parallel::output_layout;
+        static constexpr bool is_tokenwise = true;
         using Width = Dim<ml::ffn, dynamic, typename Parallel::columns>;
         using Up = typename Parallel::template InputMap<Width>;
         using Inner = typename Up::output_layout;
@@ -101,6 +102,7 @@ struct PlainMlp {
         using Parallel = TensorParallel<Stream, Communication, Exec>;
         using input_layout = typename Parallel::input_layout;
         using output_layout = typename Parallel::output_layout;
+        static constexpr bool is_tokenwise = true;
         using Width = Dim<ml::ffn, dynamic, typename Parallel::columns>;
         using Up = typename Parallel::template InputMap<Width>;
         using Inner = typename Up::output_layout;

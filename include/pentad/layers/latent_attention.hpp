@@ -3,6 +3,7 @@
 // done by every rank of tp.
 #pragma once
 
+#include <pentad/kernels/gemm.hpp>
 #include <pentad/kernels/latent_heads.hpp>
 #include <pentad/layers/attention.hpp>
 #include <pentad/layers/linear.hpp>
@@ -11,6 +12,7 @@
 #include <pentad/layers/rounded.hpp>
 #include <pentad/layers/tensor_parallel.hpp>
 #include <pentad/layout/ml.hpp>
+#include <pentad/memory/strided_copy.hpp>
 #include <pentad/model/parts.hpp>
 #include <pentad/model/recomputation.hpp>
 
@@ -23,6 +25,16 @@
 
 namespace pentad {
 
+namespace detail {
+/// Latent vectors, with rotary keys behind them, as the keys of one head.
+template <class Latent>
+struct KeptLatent;
+template <class T, class Batch, class Seq, class Width, class... States>
+struct KeptLatent<Layout<T, Dims<Batch, Seq, Width>, States...>> {
+    using type = Layout<T, Dims<Batch, Seq, Dim<ml::kv_heads>, Dim<ml::head_dim>>, States...>;
+};
+} // namespace detail
+
 /// DeepSeek-AI 2024, "DeepSeek-V2", section 2.1, as DeepseekV3Attention of transformers, whose names its parameters
 /// have. The vectors of a token x [hidden] and a head are:
 ///
@@ -34,6 +46,9 @@ namespace pentad {
 /// sequence from them for its own queries: kv_b is used as replicated over cp, so that its gradient is partial over it.
 /// With more than one rank of cp only this rank's latent vectors are kept for the backward pass, which gathers them and
 /// makes keys and values again.
+///
+/// Sequences that are being written keep the latent vectors and the rotary keys, as the keys of one head for all;
+/// queries are taken to the latent space, and outputs from there (appendix C).
 /// @tparam Strategy how queries meet keys: context::WholeKeys
 /// @tparam Projection what makes the residual stream of the heads: SummedHeads, ExchangedHeads or ChosenHeads
 template <class Strategy, class Communication = Blocking, class Projection = SummedHeads>
@@ -63,6 +78,8 @@ struct LatentAttention {
         using Output = typename Projection::template on<Stream, Query, Communication, Exec>;
         using output_layout = typename Output::output_layout;
         using StrategyOn = typename Strategy::template on<Query, Key, Exec>;
+        using KeptKey = typename detail::KeptLatent<Latent>::type;
+        using Cached = typename Strategy::template Cached<Query, KeptKey, Exec>;
         using Slices = typename StrategyOn::Slices; ///< of the sequences of a micro-batch
 
         struct Saved {
@@ -79,12 +96,13 @@ struct LatentAttention {
 
         /// @throws std::invalid_argument where a width or rank is 0, or rope_dim is odd
         on(LayerSetup<Exec> const& setup, model::LatentAttention const& part, std::string const& name)
-            : part_(checked(part, name)), slices_(setup.slices),
+            : part_(checked(part, name)), slices_(setup.template slice_state<Slices>()),
               tp_(static_cast<double>(setup.context.communicators().extent(ml::tp::name))),
               gathers_(setup.context.communicators().extent(ml::cp::name) > 1),
               key_norm_(setup, name + ".kv_a_layernorm", part.kv_rank, part.norm_epsilon),
               key_up_(setup.context, name + ".kv_b_proj", {part.heads, part.head_dim + part.value_dim, part.kv_rank}),
               rotary_(setup, part.rotary, part.rope_dim), strategy_(setup, part.sight, part.score_scale()),
+              cached_(setup, part.sight, {}, part.score_scale(), {1, part.kv_rank + part.rope_dim, part.kv_rank, true}),
               output_(Projection::template make<Stream, Query, Communication>(setup, name + ".o_proj", part.heads,
                                                                               part.value_dim)) {
             Down key_down(setup.context, name + ".kv_a_proj_with_mqa", {part.kv_rank + part.rope_dim, setup.hidden});
@@ -112,21 +130,25 @@ struct LatentAttention {
 
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
             observe::Scope const scope("attention forward", "compute");
-            auto [query, down] = projected(pass, std::move(x), saved);
-            rotary_.forward(pass, query.template rows<2>(), part_.head_dim);
-            auto const [batch, seq, width] = down.extents();
-            saved.latent = {pass.context, {batch, seq, part_.kv_rank}};
-            saved.rotary = {pass.context, {batch, seq, part_.rope_dim}};
-            kernels::split_columns<T>(pass.context.exec(), down.rows(), saved.latent.rows(), saved.rotary.rows());
-            down = {};
-            rotary_.forward(pass, saved.rotary.rows());
-            saved.latent = key_norm_.forward(pass, std::move(saved.latent), saved.key_norm);
+            auto query = turned(pass, std::move(x), saved);
             auto [key, value] = keys_and_values(pass, saved);
             auto y = output_.forward(
                 strategy_.forward(std::move(query), std::move(key), std::move(value), saved.attention, part_of(pass)),
                 saved.output);
             drop(saved);
             return y;
+        }
+
+        /// Latent vectors and rotary keys of the tokens are kept.
+        Tensor<output_layout, Exec> continue_sequences(Pass<Exec>& pass, Tensor<input_layout, Exec> x) const {
+            observe::Scope const scope("attention forward", "compute");
+            Saved saved;
+            auto const query = to_latent(turned(pass, std::move(x), saved));
+            auto const& like = query.extents();
+            Tensor<KeptKey, Exec> const key(pass.context, {like[0], like[1], 1, like[3]});
+            kernels::join_columns<T>(pass.context.exec(), saved.latent.rows(), saved.rotary.rows(),
+                                     key.template rows<2>());
+            return output_.forward(from_latent(cached_.forward(pass, query, key, {}, {})), saved.output);
         }
 
         Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
@@ -201,13 +223,25 @@ struct LatentAttention {
         [[nodiscard]] bool recomputes(model::Piece piece) const { return recomputed_.contains(piece); }
         /// Slices that follow need the keys of those before.
         [[nodiscard]] bool drops_keys() const {
-            return slices_ == 1 && (gathers_ || recomputes(model::Piece::attention));
+            return !slices_.exists() && (gathers_ || recomputes(model::Piece::attention));
         }
 
         typename StrategyOn::Part part_of(Pass<Exec> const& pass) const {
-            return {.slices = slices_ > 1 ? &pass.memory->template of<Slices>(this) : nullptr,
-                    .index = pass.slice,
-                    .map = pass.map};
+            auto const at = pass.at_slice(slices_);
+            return {.slices = at.memory, .index = at.index, .map = pass.map};
+        }
+        /// Queries, turned; leaves the latent vectors, normalised, and the rotary keys, turned, in `saved`.
+        Tensor<Query, Exec> turned(Pass<Exec>& pass, Tensor<input_layout, Exec> x, Saved& saved) const {
+            auto [query, down] = projected(pass, std::move(x), saved);
+            rotary_.forward(pass, query.template rows<2>(), part_.head_dim);
+            auto const [batch, seq, width] = down.extents();
+            saved.latent = {pass.context, {batch, seq, part_.kv_rank}};
+            saved.rotary = {pass.context, {batch, seq, part_.rope_dim}};
+            kernels::split_columns<T>(pass.context.exec(), down.rows(), saved.latent.rows(), saved.rotary.rows());
+            down = {};
+            rotary_.forward(pass, saved.rotary.rows());
+            saved.latent = key_norm_.forward(pass, std::move(saved.latent), saved.key_norm);
+            return query;
         }
         /// Queries, not turned yet, and what latent vector and rotary key are cut from.
         std::pair<Tensor<Query, Exec>, Tensor<Latent, Exec>> projected(Pass<Exec>& pass, Tensor<input_layout, Exec> x,
@@ -219,6 +253,54 @@ struct LatentAttention {
             auto [latent, down] = from_latent_->forward(std::move(x), saved.from_latent);
             return {query_up_->forward(query_norm_->forward(pass, std::move(latent), saved.query_norm), saved.query_up),
                     std::move(down)};
+        }
+        /// f(rows of kv_b of a head's key, and of its value, the head) for this rank's heads.
+        template <class F>
+        void for_each_head(F&& f) const {
+            std::size_t const heads = key_up_.weight().value().local()[0], rows = part_.head_dim + part_.value_dim;
+            for (std::size_t head = 0; head < heads; ++head) {
+                auto const of = [&](std::size_t first, std::size_t count) {
+                    auto const begin = head * rows + first;
+                    return Kokkos::subview(key_up_.matrix(), std::pair(begin, begin + count), Kokkos::ALL);
+                };
+                f(of(0, part_.head_dim), of(part_.head_dim, part_.value_dim), head);
+            }
+        }
+        /// Columns [first, first + count) of a head of a tensor.
+        static auto of_head(Tensor<Query, Exec> const& tensor, std::size_t head, std::size_t first, std::size_t count) {
+            std::size_t const begin = head * tensor.local()[3] + first;
+            return Kokkos::subview(tensor.template rows<2>(), Kokkos::ALL, std::pair(begin, begin + count));
+        }
+        /// The queries of keys that are latent vectors with rotary keys behind them.
+        Tensor<Query, Exec> to_latent(Tensor<Query, Exec> const& query) const {
+            auto const& exec = query.context().exec();
+            auto const [batch, seq, heads, width] = query.extents();
+            Tensor<Query, Exec> result(query.context(), {batch, seq, heads, part_.kv_rank + part_.rope_dim});
+            for_each_head([&](auto const& of_key, auto const&, std::size_t head) {
+                kernels::gemm(exec, kernels::Transpose::no, kernels::Transpose::no, 1.0,
+                              of_head(query, head, 0, part_.head_dim), of_key, 0.0,
+                              of_head(result, head, 0, part_.kv_rank));
+            });
+            auto const turned_of = [](auto const& tensor, std::size_t first) {
+                return Kokkos::subview(tensor.array(), Kokkos::ALL, Kokkos::ALL, Kokkos::ALL,
+                                       std::pair(first, tensor.local()[3]));
+            };
+            auto const from = turned_of(query, part_.head_dim), to = turned_of(result, part_.kv_rank);
+            if (!kernels::dry("rotary queries", from, to))
+                memory::copy("rotary queries", exec, memory::runs_between(to, from), to.data(), from.data());
+            return result;
+        }
+        /// The outputs of heads whose values are latent vectors.
+        Tensor<Query, Exec> from_latent(Tensor<Query, Exec> const& latent) const {
+            auto extents = latent.extents();
+            extents[3] = part_.value_dim;
+            Tensor<Query, Exec> result(latent.context(), extents);
+            for_each_head([&](auto const&, auto const& of_value, std::size_t head) {
+                kernels::gemm(latent.context().exec(), kernels::Transpose::no, kernels::Transpose::yes, 1.0,
+                              of_head(latent, head, 0, part_.kv_rank), of_value, 0.0,
+                              of_head(result, head, 0, part_.value_dim));
+            });
+            return result;
         }
         /// Keys and values of the whole sequence, for this rank's heads.
         std::pair<Tensor<Key, Exec>, Tensor<Key, Exec>> keys_and_values(Pass<Exec> const& pass, Saved& saved) const {
@@ -290,7 +372,7 @@ struct LatentAttention {
         }
 
         model::LatentAttention part_;
-        std::size_t slices_;
+        StateKey<SliceState<Slices>> slices_;
         double tp_;    ///< ranks
         bool gathers_; ///< over more than one rank of cp
         std::optional<FromStream> from_stream_;
@@ -301,6 +383,7 @@ struct LatentAttention {
         KeyUp key_up_;
         RotaryEmbedding<T, Exec> rotary_;
         StrategyOn strategy_;
+        Cached cached_;
         Output output_;
         model::PieceSet recomputed_;
     };

@@ -32,6 +32,17 @@
 //
 //   output_again(Pass&, Saved&) -> Tensor<output_layout>
 //
+// Sequences are written, token by token, by layers that say how. A layer whose output for a token depends on that token
+// alone says so; another keeps what it needs in a state of its own (sequence_state.hpp), which it registers in
+// LayerSetup::states:
+//
+//   static constexpr bool is_tokenwise = true
+//       forward() takes the tokens of many sequences (Pass::ragged) as it takes those of a few
+//   continues_sequences() -> bool
+//       beside either of these, where it depends on the description
+//   continue_sequences(Pass&, Tensor<input_layout>) -> Tensor<output_layout>
+//       the outputs for the tokens of Pass::ragged, with what their sequences have left, and what these leave
+//
 // The last LayerSetup::padding tokens of each sequence are padding, of which gradients are zero: a layer need not know
 // of it, unless its tokens see later ones (SequenceMap::documents), or it counts tokens (LayerSetup::real_tokens). Its
 // part says whether they do (model/part.hpp); where it does not, sequences are not padded.
@@ -40,6 +51,8 @@
 #pragma once
 
 #include <pentad/layers/activation_memory.hpp>
+#include <pentad/layers/ragged_batch.hpp>
+#include <pentad/layers/sequence_state.hpp>
 #include <pentad/layout/algebra.hpp>
 #include <pentad/layout/compact.hpp>
 #include <pentad/layout/cost.hpp>
@@ -56,9 +69,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,14 +86,33 @@ struct LayerSetup {
     Context<Exec> const& context;
     std::size_t hidden = 128; ///< width of the residual stream
     double norm_epsilon = 1e-5;
-    std::size_t batch = 1;        ///< sequences in a micro-batch, on all ranks together
-    std::size_t seq = 128;        ///< tokens of each in a pass, padding included
-    std::size_t slices = 1;       ///< passes over the slices of a sequence, one after the other
-    std::size_t padding = 0;      ///< the last tokens of each sequence, in all its slices, that nobody is to see
-    model::BlockStrategy block{}; ///< the layouts of a layer's type say its tensor_kind and sequence_parallel
-    Compact rows = Compact::none; ///< in which rows travel to experts (model::Precision)
-    double micro_batches = 1;     ///< that an update sees
+    std::size_t batch = 1;           ///< sequences in a micro-batch, on all ranks together
+    std::size_t seq = 128;           ///< tokens of each in a pass, padding included
+    std::size_t slices = 1;          ///< passes over the slices of a sequence, one after the other
+    std::size_t padding = 0;         ///< the last tokens of each sequence, in all its slices, that nobody is to see
+    model::BlockStrategy block{};    ///< the layouts of a layer's type say its tensor_kind and sequence_parallel
+    Compact rows = Compact::none;    ///< in which rows travel to experts (model::Precision)
+    double micro_batches = 1;        ///< that an update sees
+    StateRegistry* states = nullptr; ///< of what layers keep of sequences; null: these are neither cut nor written
 
+    /// Registers what a layer keeps of the slices of a sequence; nothing where sequences are not cut.
+    /// @throws std::logic_error where they are, and nobody asked for states
+    template <class Kept>
+    [[nodiscard]] StateKey<SliceState<Kept>> slice_state() const {
+        if (slices == 1) return {};
+        if (states == nullptr) throw std::logic_error("sequences are cut, and LayerSetup::states is null");
+        return states->template add<SliceState<Kept>>();
+    }
+    /// Registers what a layer keeps of sequences that are being written; nothing where nobody asked for states.
+    template <class State, class... Arguments>
+    [[nodiscard]] StateKey<State> sequence_state(Arguments const&... arguments) const {
+        return states == nullptr ? StateKey<State>() : states->template add<State>(arguments...);
+    }
+    /// The extents [batch, seq, hidden] of the stream of a pass.
+    [[nodiscard]] std::array<std::size_t, 3> stream_extents(Pass<Exec> const& pass) const {
+        if (pass.ragged != nullptr) return {pass.ragged->lanes(), pass.ragged->length(), hidden};
+        return {batch, seq, hidden};
+    }
     /// Tokens of a sequence that are no padding.
     [[nodiscard]] std::size_t real_length() const { return slices * seq - padding; }
     /// How the sequence lies over cp.
@@ -133,6 +164,7 @@ struct LayerSetup {
     /// pass, in a layout L [batch, seq, ...]: they are the first, since a rank's tokens are in ascending order.
     template <class L>
     [[nodiscard]] std::size_t real_tokens(Pass<Exec> const& pass, std::size_t length) const {
+        if (pass.ragged != nullptr) return pass.ragged->real_tokens(context, L::value.dimensions[1].axes, length);
         if (padding == 0) return length;
         auto const as_setup = partition();
         auto const& dealt = pass.map != nullptr && pass.map->dealt != nullptr ? *pass.map->dealt : as_setup;
@@ -154,21 +186,6 @@ struct LayerSetup {
     }
 };
 
-/// What layers keep of the slices of a sequence that they have seen, for those that follow: each under its address.
-class SequenceMemory {
-  public:
-    template <class Kept>
-    Kept& of(void const* layer) {
-        auto& kept = kept_[layer];
-        if (!kept) kept = std::make_shared<Kept>();
-        return *static_cast<Kept*>(kept.get());
-    }
-    void clear() { kept_.clear(); }
-
-  private:
-    std::map<void const*, std::shared_ptr<void>> kept_;
-};
-
 /// The places of the tokens of a pass, if the setup does not determine them: the documents, and how sequences are dealt
 /// if the work of the documents decides that.
 template <class Exec>
@@ -181,16 +198,6 @@ struct SequenceMap {
     std::vector<std::vector<Segment>> const* shards = nullptr;
     DealtSequence const* dealt = nullptr; ///< the same for ranks of cp; null: as the setup says
     Stretches const* stretches = nullptr; ///< of what is dealt so; null: as the setup says
-};
-
-/// What a part of a layer keeps of sequences that are cut into slices, and which of these a pass is about.
-template <class Memory>
-struct AtSlice {
-    Memory* memory = nullptr; ///< null: sequences are not cut
-    std::size_t index = 0;
-
-    [[nodiscard]] bool is_cut() const { return memory != nullptr; }
-    [[nodiscard]] bool is_first() const { return memory == nullptr || index == 0; }
 };
 
 /// Tokens further ahead in a micro-batch, and the targets of these; negative: no loss. Both of the shape of
@@ -218,8 +225,9 @@ struct Pass {
     bool completes_gradients = false; ///< the last backward pass of this stage before an update
     std::uint64_t draw = 0;           ///< what layers draw random numbers by: other ones in each micro-batch
     std::size_t slice = 0;            ///< of the sequences, where they are cut
-    SequenceMemory* memory = nullptr; ///< of these sequences, where they are cut
-    SequenceMap<Exec> const* map = nullptr; ///< null: sequences of one document, dealt as the setup says
+    Sequences* sequences = nullptr;   ///< what layers keep of these sequences, where they are cut or written
+    RaggedBatch<Exec> const* ragged = nullptr; ///< tokens of sequences that are being written; null: whole sequences
+    SequenceMap<Exec> const* map = nullptr;    ///< null: sequences of one document, dealt as the setup says
     ActivationMemory* saved = nullptr; ///< where what blocks save is until its backward pass; null: where it is made
 
     double loss_sum = 0;      ///< of the token losses here: partial over the axes that share out the tokens
@@ -243,7 +251,8 @@ struct Pass {
                 .completes_gradients = completes_gradients,
                 .draw = draw,
                 .slice = slice,
-                .memory = memory,
+                .sequences = sequences,
+                .ragged = ragged,
                 .map = map,
                 .saved = saved};
     }
@@ -257,11 +266,11 @@ struct Pass {
     [[nodiscard]] Stretches const& stretches(Stretches const& of_setup) const {
         return map == nullptr || map->stretches == nullptr ? of_setup : *map->stretches;
     }
-    /// What a part of a layer keeps of sequences that are cut into so many slices.
+    /// What a part of a layer keeps of the slices of these sequences.
     template <class Kept>
-    [[nodiscard]] AtSlice<Kept> at_slice(std::size_t slices, void const* part) const {
-        if (slices == 1) return {};
-        return {&memory->template of<Kept>(part), slice};
+    [[nodiscard]] AtSlice<Kept> at_slice(StateKey<SliceState<Kept>> key) const {
+        if (!key.exists()) return {};
+        return {&sequences->of(key).kept, slice};
     }
 };
 

@@ -19,6 +19,7 @@ struct LayerNorm {
       public:
         using input_layout = Stream;
         using output_layout = Stream;
+        static constexpr bool is_tokenwise = true;
         using T = typename Stream::element;
         using A = accumulator_t<T>;
         using Weight = last_dimension_t<Stream>;

@@ -52,7 +52,33 @@ concept HasRestoreInput = requires(L const& layer, Tensor<typename L::input_layo
     layer.restore_input(std::move(x), saved);
 };
 
+template <class L>
+concept IsTokenwise = requires { requires L::is_tokenwise; };
+template <class L>
+concept NamesContinueSequences = requires { &L::continue_sequences; };
+template <class L, class Exec>
+concept HasContinueSequences = requires(L const& layer, Pass<Exec>& pass, Tensor<typename L::input_layout, Exec> x) {
+    { layer.continue_sequences(pass, std::move(x)) } -> std::same_as<Tensor<typename L::output_layout, Exec>>;
+};
+
 } // namespace detail
+
+/// A layer that takes the tokens of sequences that are being written.
+template <class L, class Exec>
+concept ContinuingLayerOn = detail::HasContinueSequences<L, Exec> || detail::IsTokenwise<L>;
+
+/// The outputs of a layer for the tokens of Pass::ragged.
+template <class L, class Exec>
+    requires(ContinuingLayerOn<L, Exec>)
+Tensor<typename L::output_layout, Exec> continued(L const& layer, Pass<Exec>& pass,
+                                                  Tensor<typename L::input_layout, Exec> x) {
+    if constexpr (detail::HasContinueSequences<L, Exec>) {
+        return layer.continue_sequences(pass, std::move(x));
+    } else {
+        typename L::Saved saved;
+        return layer.forward(pass, std::move(x), saved);
+    }
+}
 
 /// A layer that recomputes pieces of what it saves.
 template <class L, class Exec>
@@ -60,14 +86,16 @@ concept RecomputingLayerOn = detail::HasPieces<L> && detail::HasRecompute<L> && 
 
 namespace detail {
 template <class L, class Exec>
+concept ContinuesOrNot = HasContinueSequences<L, Exec> || !NamesContinueSequences<L>;
+template <class L, class Exec>
 concept RecomputesOrNot = RecomputingLayerOn<L, Exec> || !(HasPieces<L> || HasRecompute<L> || HasRestoreInput<L, Exec>);
-}
+} // namespace detail
 
 /// A layer, Description::on<Stream, Exec>, as layer.hpp says it.
 template <class L, class Exec>
-concept LayerOn =
-    detail::HasLayerTypes<L> && detail::HasForward<L, Exec> && detail::HasBackwardData<L, Exec> &&
-    detail::HasBackwardWeight<L, Exec> && detail::HasParameters<L, Exec> && detail::RecomputesOrNot<L, Exec>;
+concept LayerOn = detail::HasLayerTypes<L> && detail::HasForward<L, Exec> && detail::HasBackwardData<L, Exec> &&
+                  detail::HasBackwardWeight<L, Exec> && detail::HasParameters<L, Exec> &&
+                  detail::RecomputesOrNot<L, Exec> && detail::ContinuesOrNot<L, Exec>;
 
 /// Does not compile where L is no LayerOn<Exec>, and says which part of the protocol is missing.
 template <class L, class Exec>
@@ -86,6 +114,9 @@ consteval bool require_layer() {
         static_assert(detail::RecomputesOrNot<L, Exec>,
                       "pentad: a layer that recomputes has pieces() const, recompute(model::PieceSet) and "
                       "restore_input(Tensor<input_layout>, Saved&) const, and this one has some of them only");
+        static_assert(detail::ContinuesOrNot<L, Exec>,
+                      "pentad: a layer that continues sequences has continue_sequences(Pass&, Tensor<input_layout>) "
+                      "const, which gives Tensor<output_layout>");
     }
     return true;
 }

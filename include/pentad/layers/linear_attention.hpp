@@ -78,6 +78,27 @@ struct LinearAttention {
             if (drops_input(recomputed_)) Input::drop_input(saved.input);
             return y;
         }
+        /// The states are kept: by each rank of cp, which gathers the tokens.
+        Tensor<output_layout, Exec> continue_sequences(Pass<Exec>& pass, Tensor<input_layout, Exec> x) const {
+            observe::Scope const scope("linear attention forward", "compute");
+            using Whole = unsharded_t<Channels, ml::cp>;
+            Saved saved;
+            std::tie(saved.q, saved.k, saved.v, saved.gate) = input_.forward(std::move(x), saved.input);
+            auto const own = activated(pass, saved);
+            auto const q = redistribute<Whole>(own.q), k = redistribute<Whole>(own.k), v = redistribute<Whole>(own.v);
+            Tensor<Whole, Exec> const y(pass.context, v.extents());
+            y.clear();
+            pass.ragged->for_each_run([&](TokenRun const& run) {
+                std::size_t const first = pass.ragged->row_of_lane(run);
+                auto const heads = [&](auto const& of) {
+                    auto const rows = Kokkos::subview(of.rows(), std::pair(first, first + run.length), Kokkos::ALL);
+                    return Of::heads(rows, 0, run.length, part_.heads / ranks_, part_.head_dim);
+                };
+                scan_.continue_sequence(pass, run, {heads(q), heads(k), heads(v), decays(1, run.length)}, heads(y));
+            });
+            return output_.forward(norm_.forward(pass, redistribute<Channels>(y), saved.gate, saved.norm),
+                                   saved.output);
+        }
         Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
                                                          Saved& saved) const {
             observe::Scope const scope("linear attention backward", "compute");
@@ -144,13 +165,14 @@ struct LinearAttention {
         }
         Of scanned(Pass<Exec> const& pass, Tensor<Channels, Exec> const& q, Tensor<Channels, Exec> const& k,
                    Tensor<Channels, Exec> const& v) const {
-            typename Of::Decays decays;
-            if (part_.fading != model::Fading::none) {
-                std::size_t const seq = scan_.stretches(pass).length, rows = v.local()[0] * v.local()[1];
-                decays = typename Of::Decays(log_decay_.data(),
-                                             Kokkos::LayoutStride(rows / seq, 0, seq, 0, log_decay_.size(), 1));
-            }
-            return {of_heads(pass, q), of_heads(pass, k), of_heads(pass, v), decays};
+            std::size_t const seq = scan_.stretches(pass).length;
+            return {of_heads(pass, q), of_heads(pass, k), of_heads(pass, v),
+                    decays(v.local()[0] * v.local()[1] / seq, seq)};
+        }
+        /// Logarithms of what states fade by, equal for all tokens, [batch, seq, heads]; without memory where nothing fades.
+        [[nodiscard]] typename Of::Decays decays(std::size_t batch, std::size_t seq) const {
+            if (part_.fading == model::Fading::none) return {};
+            return typename Of::Decays(log_decay_.data(), Kokkos::LayoutStride(batch, 0, seq, 0, log_decay_.size(), 1));
         }
         template <class L>
         auto of_heads(Pass<Exec> const& pass, Tensor<L, Exec> const& channels) const {

@@ -48,6 +48,8 @@ struct Mamba2 {
         using Norm = GatedNorm<kernels::GateBeforeNorm, Channels, Exec>;
         using OfHeads = Layout<T, Dims<Dim<ml::heads, dynamic, ml::tp>>>;
         template <class L>
+        using Whole = unsharded_t<L, ml::cp>;
+        template <class L>
         using InAccumulators = Tensor<with_element_t<L, A>, Exec>;
 
         /// B or C behind the convolution.
@@ -110,7 +112,7 @@ struct Mamba2 {
             saved.c = shared(c_convolution_.forward(pass, std::move(c), saved.c_convolution));
             saved.scanned = {pass.context, saved.gate.extents()};
             {
-                auto const steps = discretised(pass, saved);
+                auto const steps = discretised(pass, saved.raw, saved.x);
                 scan_.forward(pass, scanned(pass, saved, steps), of_heads(pass, saved.scanned), saved.scan);
             }
             kernels::state_space_skip<T>(pass.context.exec(), saved.x.rows(), skip_.value().flat(),
@@ -119,6 +121,42 @@ struct Mamba2 {
             if (recomputed_.contains(model::Piece::activations)) saved.output.x = saved.x = {};
             if (drops_input(recomputed_)) Input::drop_input(saved.input);
             return y;
+        }
+
+        /// The states, and what the convolutions look back at, are kept: by each rank of cp, which gathers the tokens.
+        Tensor<output_layout, Exec> continue_sequences(Pass<Exec>& pass, Tensor<input_layout, Exec> x) const {
+            observe::Scope const scope("state space forward", "compute");
+            Saved saved;
+            auto [gate, channels, b, c, raw] = input_.forward(std::move(x), saved.input);
+            auto const all = convolved(pass, x_convolution_, std::move(channels));
+            auto const to_heads = [&](auto const& of) { return redistribute<unsharded_t<Whole<Shared>, ml::tp>>(of); };
+            auto const own_b = convolved(pass, b_convolution_, std::move(b)),
+                       own_c = convolved(pass, c_convolution_, std::move(c));
+            Tensor<unsharded_t<Whole<Shared>, ml::tp>, Exec> all_b, all_c;
+            if (gathers_) all_b = to_heads(own_b), all_c = to_heads(own_c);
+            auto const steps = discretised(pass, redistribute<Whole<Steps>>(std::move(raw)), all);
+            Tensor<Whole<Channels>, Exec> const y(pass.context, all.extents());
+            y.clear();
+            pass.ragged->for_each_run([&](TokenRun const& run) {
+                auto const shared = [&](auto const& own, auto const& gathered) {
+                    if (!gathers_)
+                        return Of::heads(rows_of_run(pass, run, own.rows()), 0, run.length, part_.groups / ranks_,
+                                         part_.state);
+                    return Of::heads(rows_of_run(pass, run, gathered.rows()), own_group_ * part_.state, run.length, 1,
+                                     part_.state);
+                };
+                auto const heads = [&](auto const& of) {
+                    return Of::heads(rows_of_run(pass, run, of.rows()), 0, run.length, part_.heads / ranks_,
+                                     part_.head_dim);
+                };
+                auto const decays = rows_of_run(pass, run, steps.decay.rows());
+                scan_.continue_sequence(pass, run,
+                                        {shared(own_c, all_c), shared(own_b, all_b), heads(steps.scaled),
+                                         View<A, 3, Exec>(decays.data(), 1, run.length, decays.extent(1))},
+                                        heads(y));
+            });
+            kernels::state_space_skip<T>(pass.context.exec(), all.rows(), skip_.value().flat(), y.rows());
+            return output_.forward(norm_.forward(pass, redistribute<Channels>(y), gate, saved.norm), saved.output);
         }
 
         Tensor<dual_t<input_layout>, Exec> backward_data(Pass<Exec>& pass, Tensor<dual_t<output_layout>, Exec> dy,
@@ -137,7 +175,7 @@ struct Mamba2 {
             InAccumulators<dual_t<Channels>> dx(context, d.extents());
             saved.sums = context.take(3 * skip_.size() * sizeof(A));
             kernels::state_space_skip_gradient<T>(exec, saved.x.rows(), d.rows(), dx.flat(), sum(saved, 0));
-            auto steps = discretised(pass, saved);
+            auto steps = discretised(pass, saved.raw, saved.x);
             InAccumulators<dual_t<Steps>> d_decay(context, saved.raw.extents());
             auto db = gradient_of_shared(pass, d), dc = gradient_of_shared(pass, d);
             scan_.backward(pass, scanned(pass, saved, steps), of_heads(pass, d), groups_of(pass, dc),
@@ -202,9 +240,10 @@ struct Mamba2 {
         }
 
       private:
+        template <class S, class X>
         struct Discretised {
-            InAccumulators<Steps> step, decay;
-            Tensor<Channels, Exec> scaled; ///< step x
+            InAccumulators<S> step, decay;
+            Tensor<X, Exec> scaled; ///< step x
         };
         /// The gradient of B or C; of those that are gathered, of this rank's group alone.
         struct SharedGradient {
@@ -259,16 +298,37 @@ struct Mamba2 {
             return redistribute<with_element_t<dual_t<Shared>, A>>(std::move(d.all));
         }
 
-        [[nodiscard]] Discretised discretised(Pass<Exec>& pass, Saved const& saved) const {
-            Discretised d{{pass.context, saved.raw.extents()},
-                          {pass.context, saved.raw.extents()},
-                          {pass.context, saved.x.extents()}};
-            kernels::state_space_steps<T>(pass.context.exec(), saved.raw.rows(), bias_.value().flat(),
-                                          log_rate_.value().flat(), limits(), saved.x.rows(), d.step.rows(),
-                                          d.decay.rows(), d.scaled.rows());
+        /// From the steps of time in front of the softplus, and x.
+        template <class S, class X>
+        [[nodiscard]] Discretised<S, X> discretised(Pass<Exec>& pass, Tensor<S, Exec> const& raw,
+                                                    Tensor<X, Exec> const& x) const {
+            Discretised<S, X> d{
+                {pass.context, raw.extents()}, {pass.context, raw.extents()}, {pass.context, x.extents()}};
+            kernels::state_space_steps<T>(pass.context.exec(), raw.rows(), bias_.value().flat(),
+                                          log_rate_.value().flat(), limits(), x.rows(), d.step.rows(), d.decay.rows(),
+                                          d.scaled.rows());
             return d;
         }
-        [[nodiscard]] Of scanned(Pass<Exec> const& pass, Saved const& saved, Discretised const& steps) const {
+        /// x of all ranks of cp behind a convolution: they have it for the sequences of their lane.
+        template <class X>
+        [[nodiscard]] Tensor<Whole<X>, Exec> convolved(Pass<Exec>& pass, Convolution<X> const& convolution,
+                                                       Tensor<X, Exec> x) const {
+            auto const in = redistribute<Whole<X>>(std::move(x));
+            Tensor<Whole<X>, Exec> out(pass.context, in.extents());
+            out.clear();
+            pass.ragged->for_each_run([&](TokenRun const& run) {
+                convolution.continue_sequence(pass, run, rows_of_run(pass, run, in.rows()),
+                                              rows_of_run(pass, run, out.rows()));
+            });
+            return out;
+        }
+        template <class V>
+        static auto rows_of_run(Pass<Exec> const& pass, TokenRun const& run, V const& rows) {
+            std::size_t const first = pass.ragged->row_of_lane(run);
+            return Kokkos::subview(rows, std::pair(first, first + run.length), Kokkos::ALL);
+        }
+        [[nodiscard]] Of scanned(Pass<Exec> const& pass, Saved const& saved,
+                                 Discretised<Steps, Channels> const& steps) const {
             return {groups_of(pass, saved.c), groups_of(pass, saved.b), of_heads(pass, steps.scaled),
                     of_tokens(pass, steps.decay)};
         }

@@ -73,6 +73,7 @@ class LearnedPositions {
 
   private:
     [[nodiscard]] View<i32 const, 1, Exec> of_slice(Pass<Exec> const& pass) const {
+        if (pass.ragged != nullptr) return pass.ragged->positions_in_stream();
         if (pass.map != nullptr) return pass.map->positions_in_stream;
         std::size_t const rows = positions_.size() / slices_;
         return View<i32 const, 1, Exec>(positions_.data() + pass.slice * rows, rows);

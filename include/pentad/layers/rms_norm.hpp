@@ -21,6 +21,7 @@ struct RmsNorm {
       public:
         using input_layout = Stream;
         using output_layout = Stream;
+        static constexpr bool is_tokenwise = true;
         using T = typename Stream::element;
         using A = accumulator_t<T>;
         using Weight = last_dimension_t<Stream>;

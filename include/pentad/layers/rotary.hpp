@@ -60,6 +60,7 @@ class RotaryEmbedding {
     using Table = Tensor<Layout<A, Dims<Dim<ml::position>, Dim<ml::head_dim>>>, Exec>;
 
     [[nodiscard]] View<i32 const, 1, Exec> positions(Pass<Exec> const& pass) const {
+        if (pass.ragged != nullptr) return pass.ragged->positions();
         if (pass.map != nullptr) return pass.map->positions;
         std::size_t const length = positions_.size() / slices_;
         return View<i32 const, 1, Exec>(positions_.data() + pass.slice * length, length);

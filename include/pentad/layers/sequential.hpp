@@ -47,6 +47,11 @@ struct Sequential {
                 (std::get<count - 1 - I>(layers_).backward_weight(pass, std::get<count - 1 - I>(saved.of)), ...);
             }(std::make_index_sequence<count>{});
         }
+        Tensor<output_layout, Exec> continue_sequences(Pass<Exec>& pass, Tensor<input_layout, Exec> x) const
+            requires(ContinuingLayerOn<typename Layers::template on<Stream, Exec>, Exec> && ...)
+        {
+            return continued_from<0>(pass, std::move(x));
+        }
         template <class F>
         void for_each_parameter(F&& f) {
             std::apply([&f](auto&... layers) { (layers.for_each_parameter(f), ...); }, layers_);
@@ -62,6 +67,15 @@ struct Sequential {
             else
                 return forward_from<I + 1>(pass, redistribute<typename layer<I + 1>::input_layout>(std::move(y)),
                                            saved);
+        }
+        template <std::size_t I>
+        Tensor<output_layout, Exec> continued_from(Pass<Exec>& pass,
+                                                   Tensor<typename layer<I>::input_layout, Exec> x) const {
+            auto y = continued(std::get<I>(layers_), pass, std::move(x));
+            if constexpr (I + 1 == count)
+                return y;
+            else
+                return continued_from<I + 1>(pass, redistribute<typename layer<I + 1>::input_layout>(std::move(y)));
         }
         template <std::size_t I>
         Tensor<dual_t<input_layout>, Exec>

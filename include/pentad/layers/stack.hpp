@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -122,6 +123,13 @@ class Stack {
         });
         return dy;
     }
+    /// The number of the first block here with a part that continues no sequences.
+    [[nodiscard]] std::optional<std::size_t> first_without_sequences() const {
+        for (std::size_t i = 0; i < blocks_.size(); ++i)
+            for (auto const& branch : blocks_[i].branches)
+                if (!branch.part->continues_sequences()) return first_ + i;
+        return {};
+    }
     /// The decoding state of all blocks here.
     [[nodiscard]] observe::DecodingState decoding_state() const {
         observe::DecodingState sum;
@@ -203,7 +211,8 @@ class Stack {
             auto const& branch = blocks_[i].branches[at];
             auto input = branch.norm->forward(pass, x, *saved.layers[2 * at]);
             if (branch.keeps_input()) saved.inputs[at] = input;
-            auto y = branch.part->forward(pass, std::move(input), *saved.layers[2 * at + 1]);
+            auto y = pass.ragged != nullptr ? branch.part->continue_sequences(pass, std::move(input))
+                                            : branch.part->forward(pass, std::move(input), *saved.layers[2 * at + 1]);
             kernels::add<T>(pass.context.exec(), x.flat(), y.flat());
             x = std::move(y);
         }

@@ -37,6 +37,36 @@ struct Scanned {
     }
 };
 
+/// The states of a layer for the sequences of a rank's lane that are being written.
+template <class States, class Exec>
+class StateCache final : public SequenceState {
+  public:
+    using A = typename States::element;
+    /// @param extents of a state on this rank
+    StateCache(Context<Exec> const* context, std::array<std::size_t, 3> const& extents)
+        : context_(context), extents_(extents) {}
+
+    void make_room(SequenceRoom const& room) override {
+        sequences_ = room.sequences;
+        states_ = context_->take(bytes(), observe::Memory::caches);
+        memory::clear(context_->exec(), states_.data(), bytes());
+    }
+    [[nodiscard]] std::size_t bytes() const override { return sequences_ * size() * sizeof(A); }
+    /// [1, heads, state, head_dim]
+    [[nodiscard]] View<A, 4, Exec> of(std::size_t sequence) const {
+        return View<A, 4, Exec>(static_cast<A*>(states_.data()) + sequence * size(), 1, extents_[0], extents_[1],
+                                extents_[2]);
+    }
+
+  private:
+    [[nodiscard]] std::size_t size() const { return extents_[0] * extents_[1] * extents_[2]; }
+
+    Context<Exec> const* context_;
+    std::array<std::size_t, 3> extents_;
+    std::size_t sequences_ = 0;
+    memory::Buffer<typename Exec::memory_space> states_;
+};
+
 /// @tparam Along what goes along the sequence over cp: context::Recurrence
 template <class T, class Along, class Exec>
 class StateScan {
@@ -44,6 +74,7 @@ class StateScan {
     using A = accumulator_t<T>;
     using States = typename Along::template States<T>;
     using Carry = typename Along::template Carry<States, Exec>;
+    using Cache = StateCache<States, Exec>;
 
     struct Saved {
         typename Carry::Saved carry;
@@ -53,9 +84,12 @@ class StateScan {
     /// Heads are those of all ranks together.
     StateScan(LayerSetup<Exec> const& setup, std::size_t heads, std::size_t state, std::size_t head_dim,
               std::size_t chunk)
-        : batch_(setup.batch), heads_(heads), state_(state), head_dim_(head_dim), slices_(setup.slices),
+        : batch_(setup.batch), heads_(heads), state_(state), head_dim_(head_dim),
+          slices_(setup.template slice_state<typename Carry::Slices>()),
+          cache_(setup.template sequence_state<Cache>(&setup.context,
+                                                      std::array{heads / tensor_ranks(setup), state, head_dim})),
           stretches_(setup.partition()), chunk_(static_cast<i64>(chunk)) {
-        if (slices_ > 1 || setup.context.communicators().extent(ml::cp::name) > 1) carry_.emplace(setup);
+        if (slices_.exists() || setup.context.communicators().extent(ml::cp::name) > 1) carry_.emplace(setup);
     }
     [[nodiscard]] Stretches const& stretches(Pass<Exec> const& pass) const { return pass.stretches(stretches_); }
 
@@ -77,6 +111,15 @@ class StateScan {
         }
         kernels::chunk_scan_forward(exec, of.q, of.k, of.v, of.log_decay, own(saved.initial), chunk_, y,
                                     View<A, 4, Exec>(), memory.view, documents);
+    }
+    /// y for the tokens of a run of a pass that continues sequences, from the state that the sequence has, which is
+    /// then that behind them. @param of, y the tokens of the run alone, as one sequence
+    template <class Y>
+    void continue_sequence(Pass<Exec>& pass, TokenRun const& run, Scanned<T, Exec> const& of, Y const& y) const {
+        auto const state = pass.sequences->of(cache_).of(run.sequence);
+        auto const memory = workspace(pass, kernels::chunk_scan_workspace<T>(pass.context.exec(), sizes(of)));
+        kernels::chunk_scan_forward(pass.context.exec(), of.q, of.k, of.v, of.log_decay,
+                                    run.position == 0 ? View<A, 4, Exec>() : state, chunk_, y, state, memory.view);
     }
     /// Writes dq and dk [batch, seq, groups, state], dv and, where it has memory, the gradient of the log decay, all in
     /// accumulators.
@@ -100,6 +143,9 @@ class StateScan {
     }
 
   private:
+    static std::size_t tensor_ranks(LayerSetup<Exec> const& setup) {
+        return static_cast<std::size_t>(setup.context.communicators().extent(ml::tp::name));
+    }
     struct Workspace {
         memory::Buffer<typename Exec::memory_space> buffer;
         View<A, 1, Exec> view;
@@ -121,7 +167,7 @@ class StateScan {
         return {batch_, order.order.size(), heads_, state_, head_dim_};
     }
     [[nodiscard]] AtSlice<typename Carry::Slices> slices(Pass<Exec> const& pass) const {
-        return pass.template at_slice<typename Carry::Slices>(slices_, this);
+        return pass.at_slice(slices_);
     }
     /// This rank's stretches, as of the batch.
     template <class L>
@@ -135,7 +181,9 @@ class StateScan {
         return View<A, 2, Exec>(decays.data(), decays.local()[0] * decays.local()[1], decays.local()[2]);
     }
 
-    std::size_t batch_, heads_, state_, head_dim_, slices_;
+    std::size_t batch_, heads_, state_, head_dim_;
+    StateKey<SliceState<typename Carry::Slices>> slices_;
+    StateKey<Cache> cache_;
     Stretches stretches_;
     i64 chunk_;
     std::optional<Carry> carry_;

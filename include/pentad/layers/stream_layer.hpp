@@ -46,6 +46,11 @@ class StreamLayer {
     virtual AnyTensor<T, Exec> backward_data(Pass<Exec>& pass, AnyTensor<T, Exec> dy, SavedState& saved) const = 0;
     virtual void backward_weight(Pass<Exec>& pass, SavedState& saved) const = 0;
     virtual void for_each_parameter(ParameterVisitor<T, Exec> const& visit) = 0;
+    /// Whether it takes the tokens of sequences that are being written, and its outputs for them.
+    [[nodiscard]] virtual bool continues_sequences() const { return false; }
+    virtual AnyTensor<T, Exec> continue_sequences(Pass<Exec>&, AnyTensor<T, Exec>) const {
+        throw std::logic_error("continues no sequences");
+    }
     /// What it would keep of each sequence that is being written: a layer that says nothing keeps nothing.
     [[nodiscard]] virtual observe::DecodingState decoding_state() const { return {}; }
     /// The load of its router in all training passes so far; none where it has no router. Waits.
@@ -90,6 +95,18 @@ class AsStreamLayer final : public StreamLayer<typename Stream::element, Exec> {
         layer_.backward_weight(pass, of(saved));
     }
     void for_each_parameter(ParameterVisitor<T, Exec> const& visit) override { layer_.for_each_parameter(visit); }
+    [[nodiscard]] bool continues_sequences() const override {
+        if constexpr (requires { layer_.continues_sequences(); })
+            return layer_.continues_sequences();
+        else
+            return ContinuingLayerOn<Layer, Exec>;
+    }
+    Any continue_sequences(Pass<Exec>& pass, Any x) const override {
+        if constexpr (ContinuingLayerOn<Layer, Exec>)
+            return redistribute<Stream>(continued(layer_, pass, input(std::move(x))));
+        else
+            return StreamLayer<T, Exec>::continue_sequences(pass, std::move(x));
+    }
     [[nodiscard]] observe::DecodingState decoding_state() const override {
         if constexpr (requires { layer_.decoding_state(); }) return layer_.decoding_state();
         return {};

@@ -199,11 +199,10 @@ struct VocabEmbedding {
         /// @param padding the token whose row has no gradient from here, as PyTorch's nn.Embedding with a
         /// padding_idx; a head that multiplies by the same table has its own
         on(LayerSetup<Exec> const& setup, Table& table, std::optional<std::size_t> padding = {})
-            : table_(&table), extents_{setup.batch, setup.seq, setup.hidden},
-              padding_(padding ? static_cast<i64>(*padding) : -1) {}
+            : table_(&table), setup_(setup), padding_(padding ? static_cast<i64>(*padding) : -1) {}
 
         Tensor<output_layout, Exec> forward(Pass<Exec>& pass, Saved&) const {
-            Tensor<output_layout, Exec> y(pass.context, extents_);
+            Tensor<output_layout, Exec> y(pass.context, setup_.stream_extents(pass));
             kernels::embedding_forward<T>(pass.context.exec(), tokens(pass), table_->stored().view(),
                                           static_cast<i64>(table_->first_row()), y.array_rows());
             return y;
@@ -223,7 +222,7 @@ struct VocabEmbedding {
         }
 
         Table* table_;
-        std::array<std::size_t, 3> extents_;
+        LayerSetup<Exec> setup_;
         i64 padding_;
     };
 };

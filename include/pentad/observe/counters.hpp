@@ -11,10 +11,10 @@
 namespace pentad::observe {
 
 /// What a buffer holds. Every buffer that the library allocates is counted under one of these.
-enum class Memory { parameters, gradients, optimizer, activations, communication };
+enum class Memory { parameters, gradients, optimizer, activations, communication, caches };
 
-inline constexpr std::array<std::string_view, 5> memory_names{"parameters", "gradients", "optimizer", "activations",
-                                                              "communication"};
+inline constexpr std::array<std::string_view, 6> memory_names{"parameters",  "gradients",     "optimizer",
+                                                              "activations", "communication", "caches"};
 
 struct MemoryCount {
     std::int64_t bytes = 0;       ///< held now

@@ -27,8 +27,12 @@ Schedule with_stage_operations(Schedule order, StageOperations wanted);
 /// does not in any. Throws std::invalid_argument where ranks wait for ever for what they compute.
 Schedule with_messages(Schedule order);
 
-/// The forwards of a schedule alone, of its first micro-batches, in the order in which it has them: for evaluation.
-Schedule forwards_of(Schedule const& schedule, int micro_batches);
+/// The forwards of a schedule alone, of its first micro-batches and of the first slices of their sequences, in the
+/// order in which it has them: for evaluation and generation.
+Schedule forwards_of(Schedule const& schedule, int micro_batches, int slices);
+inline Schedule forwards_of(Schedule const& schedule, int micro_batches) {
+    return forwards_of(schedule, micro_batches, schedule.slices);
+}
 
 } // namespace pentad::pipeline
 

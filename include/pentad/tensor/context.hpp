@@ -61,13 +61,15 @@ class Context {
     }
 
   private:
+    static constexpr std::size_t kinds = observe::memory_names.size();
+    template <std::size_t... Kind>
+    static std::array<memory::Pool<memory_space>, kinds> pools(std::index_sequence<Kind...>) {
+        return {memory::Pool<memory_space>(static_cast<observe::Memory>(Kind))...};
+    }
+
     comm::Communicators* communicators_;
     Exec exec_;
-    mutable std::array<memory::Pool<memory_space>, 5> pools_{
-        memory::Pool<memory_space>(observe::Memory::parameters), memory::Pool<memory_space>(observe::Memory::gradients),
-        memory::Pool<memory_space>(observe::Memory::optimizer),
-        memory::Pool<memory_space>(observe::Memory::activations),
-        memory::Pool<memory_space>(observe::Memory::communication)};
+    mutable std::array<memory::Pool<memory_space>, kinds> pools_ = pools(std::make_index_sequence<kinds>());
 };
 
 /// A mesh that the compiler does not know: what does not fit is found when a tensor is made.

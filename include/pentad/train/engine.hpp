@@ -74,9 +74,19 @@ class Engine {
     /// The mean losses of the first batches of data, with the weights as they are. Collective over all ranks.
     /// @throws std::invalid_argument where there is no batch, or tokens that the model lacks
     StepResult validate(io::TokenData const& data, std::int64_t batches, StageOwner& owner);
-    /// The logits for the tokens of `passes`, one for each slice of a micro-batch; where the last stage is, none
-    /// elsewhere. Collective over all ranks.
-    std::vector<AnyTensor<T, Exec>> logits(std::vector<Pass<Exec>>& passes, StageOwner& owner);
+    /// The logits for the tokens of a pass that continues sequences, `[lane, row, vocab]`; where the last stage is,
+    /// none elsewhere. Collective over all ranks.
+    AnyTensor<T, Exec> logits(Pass<Exec> const& pass, StageOwner& owner);
+    /// What the rows of a rank of cp in a pass are a multiple of: ranks of tp may share them.
+    [[nodiscard]] std::size_t row_multiple() const {
+        auto const& axes = fit_.batch_shape().seq_axes;
+        std::int64_t ranks = axes.value();
+        for (auto const& [name, extent] : axes.factors())
+            if (name == cp::name) ranks /= extent;
+        return static_cast<std::size_t>(ranks);
+    }
+    /// The states that layers keep of sequences.
+    [[nodiscard]] StateRegistry const& states() const { return states_; }
     /// The losses of this rank in the last run, added up: not finite where one of them is not.
     [[nodiscard]] double own_losses() const {
         double sum = 0;
@@ -97,10 +107,10 @@ class Engine {
         fit_.require_fit();
         return fit_;
     }
-    [[nodiscard]] std::vector<LayerSetup<Exec>> made_block_setups() const {
+    [[nodiscard]] std::vector<LayerSetup<Exec>> made_block_setups() {
         std::vector<LayerSetup<Exec>> setups;
         for (auto const& block : settings_.strategy.blocks)
-            setups.push_back(fit_.layer_setup(meshes_.of(block), block));
+            setups.push_back(fit_.layer_setup(meshes_.of(block), block, states_));
         return setups;
     }
     [[nodiscard]] ModelPlaces<Exec> places() const {
@@ -120,6 +130,7 @@ class Engine {
     RunSettings settings_;
     ProvenSchedules schedules_;
     RunOnMesh fit_;
+    StateRegistry states_;
     LayerSetup<Exec> setup_; ///< of the model's ends
     BlockMeshes<Exec> meshes_;
     std::vector<LayerSetup<Exec>> block_setups_; ///< of each block, where they differ from that
@@ -136,13 +147,13 @@ Engine<T, Exec>::Engine(Context<Exec> const& context, LayoutValue const& stream,
                         ProvenSchedules schedules, Registry const& registry)
     : context_(&context), stream_(&stream), logits_(&registry.ends(stream).logits()), settings_(settings),
       schedules_(std::move(schedules)), fit_(context.communicators(), stream, element, settings_, training()),
-      setup_(fitting().layer_setup(context, settings.strategy.block)),
+      setup_(fitting().layer_setup(context, settings.strategy.block, states_)),
       meshes_(context, settings.model, settings.strategy.blocks), block_setups_(made_block_setups()),
       model_(places(), settings.model, registry, held_stages(registry), settings.strategy.recompute),
       batch_(setup_, stream, static_cast<std::size_t>(settings.strategy.micro_batches), settings.ignored,
              settings.strategy.local, settings.packing, model::sees_later_tokens(settings.model),
              settings.model.predictors.size()),
-      executor_(context, model_) {
+      executor_(context, model_, states_) {
     for (auto const& axes : {loss_axes(), axes_of_view(context.communicators().mesh())})
         pentad::detail::prepare(context, detail::total_plan(axes, Placement::partial));
 }
@@ -202,8 +213,10 @@ StepResult Engine<T, Exec>::validate(io::TokenData const& data, std::int64_t bat
 }
 
 template <class T, class Exec>
-auto Engine<T, Exec>::logits(std::vector<Pass<Exec>>& passes, StageOwner& owner) -> std::vector<AnyTensor<T, Exec>> {
-    auto logits = executor_.logits(schedules_.sampling(), passes, &owner);
+auto Engine<T, Exec>::logits(Pass<Exec> const& pass, StageOwner& owner) -> AnyTensor<T, Exec> {
+    passes_.clear();
+    passes_.push_back(pass);
+    auto logits = executor_.logits(schedules_.generation(), passes_, &owner);
     owner.drop_gathered();
     return logits;
 }

@@ -4,6 +4,7 @@
 
 #include <pentad/train/engine.hpp>
 #include <pentad/train/expert_orders.hpp>
+#include <pentad/train/generator.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/zero/weights.hpp>
 
@@ -43,9 +44,13 @@ class Evaluator final : private StageOwner {
     StepResult validate(io::TokenData const& data, std::int64_t batches) {
         return engine_.validate(data, batches, *this);
     }
-    /// The logits for the tokens of `passes`, one for each slice of a micro-batch; where the last stage is, none
-    /// elsewhere. Collective over all ranks.
-    std::vector<AnyTensor<T, Exec>> logits(std::vector<Pass<Exec>>& passes) { return engine_.logits(passes, *this); }
+    /// Sequences that the model writes with the weights as they are. Collective over all ranks.
+    /// @param sequences at most @param length tokens of each at most @param page tokens in a
+    /// row that one rank of cp has
+    /// @throws std::invalid_argument where the model cannot write sequences, or none of that length
+    [[nodiscard]] Generator<T, Exec> generator(std::size_t sequences, std::size_t length, std::size_t page = 16) {
+        return {engine_, *this, sequences, length, page};
+    }
 
     [[nodiscard]] Model& model() { return engine_.model(); }
     /// The weights, to be imported, restored or exported (train/import.hpp, checkpoint_restore.hpp, export.hpp).

@@ -41,8 +41,10 @@ class Executor {
   public:
     using Any = AnyTensor<T, Exec>;
 
-    Executor(Context<Exec> const& context, Model& model)
-        : context_(&context), model_(&model), comm_(&context.communicators().along(AxisNames(pp::name))) {}
+    /// @param states of the layers of the model
+    Executor(Context<Exec> const& context, Model& model, StateRegistry const& states)
+        : context_(&context), model_(&model), states_(&states),
+          comm_(&context.communicators().along(AxisNames(pp::name))) {}
 
     /// Runs this rank's instructions; passes[i * slices + k] belongs to slice k of micro-batch i. Blocks until this
     /// rank's part is done. What a micro-batch holds is freed as soon as nothing needs it.
@@ -58,13 +60,14 @@ class Executor {
             at += count;
         }
         for (auto& sent : sent_) sent.finish();
-        if (schedule.purpose == pipeline::Purpose::inference) memory_.clear(); // a backward pass has freed it
+        if (schedule.purpose == pipeline::Purpose::inference)
+            sequences_.clear(); // a backward pass has freed what they keep
     }
 
-    /// Runs a schedule of forwards alone, and returns the logits of each slice of the first micro-batch where the last
-    /// stage is, none elsewhere.
-    std::vector<Any> logits(pipeline::Schedule const& schedule, std::vector<Pass<Exec>>& passes, StageOwner* owner) {
-        logits_.emplace(static_cast<std::size_t>(schedule.slices));
+    /// Runs a schedule of forwards alone, and returns the logits of the first micro-batch where the last stage is, none
+    /// elsewhere.
+    Any logits(pipeline::Schedule const& schedule, std::vector<Pass<Exec>>& passes, StageOwner* owner) {
+        logits_.emplace();
         run(schedule, passes, owner);
         auto logits = std::move(*logits_);
         logits_.reset();
@@ -104,10 +107,11 @@ class Executor {
         auto const cells = static_cast<std::size_t>(schedule.micro_batches) * static_cast<std::size_t>(schedule.slices);
         if (slots_.size() < stages * cells) slots_.resize(stages * cells);
         if (schedule.slices > 1) {
-            memory_.resize(static_cast<std::size_t>(schedule.micro_batches));
+            while (sequences_.size() < static_cast<std::size_t>(schedule.micro_batches))
+                sequences_.emplace_back(*states_);
             for (std::size_t i = 0; i < cells; ++i) {
                 passes[i].slice = i % static_cast<std::size_t>(schedule.slices);
-                passes[i].memory = &memory_[i / static_cast<std::size_t>(schedule.slices)];
+                passes[i].sequences = &sequences_[i / static_cast<std::size_t>(schedule.slices)];
             }
         }
         left_.assign(stages * static_cast<std::size_t>(schedule.rounds()), 0);
@@ -163,7 +167,7 @@ class Executor {
             send(x, std::move(slot.gradient));
             break;
         case Operation::receive_activation:
-            receive(x, model_->make_input(x.stage), slot.activation, slot.activation_arriving);
+            receive(x, model_->make_input(x.stage, pass), slot.activation, slot.activation_arriving);
             break;
         default: // receive_gradient
             receive(x, model_->make_output_gradient(x.stage), slot.gradient, slot.gradient_arriving);
@@ -173,8 +177,7 @@ class Executor {
         pass.trains = schedule_->purpose == pipeline::Purpose::training;
         pass.saves = pass.trains && !schedule_->recomputes;
         if (logits_ && x.stage + 1 == schedule_->stages()) {
-            (*logits_)[static_cast<std::size_t>(x.slice)] =
-                model_->logits(x.stage, pass, std::move(slot.activation), slot.saved);
+            *logits_ = model_->logits(x.stage, pass, std::move(slot.activation), slot.saved);
         } else {
             if (schedule_->recomputes) slot.input = slot.activation;
             slot.activation = model_->forward(x.stage, pass, std::move(slot.activation), slot.saved);
@@ -238,6 +241,7 @@ class Executor {
 
     Context<Exec> const* context_;
     Model* model_;
+    StateRegistry const* states_;
     comm::Communicator const* comm_;
 
     pipeline::Schedule const* schedule_ = nullptr; // of the run that goes on, as the next three
@@ -246,11 +250,11 @@ class Executor {
     int rank_ = 0;
 
     std::vector<Slot> slots_;
-    std::vector<SequenceMemory> memory_; ///< of each micro-batch
+    std::vector<Sequences> sequences_; ///< of each micro-batch, where these are cut
     std::vector<int> left_;
     std::array<Sent, 4> sent_; ///< one would do: every schedule is proven for one
     std::size_t next_sent_ = 0;
-    std::optional<std::vector<Any>> logits_;
+    std::optional<Any> logits_;
 };
 
 } // namespace pentad::train

@@ -56,11 +56,11 @@ class LanguageModel {
         return static_cast<std::size_t>(std::find(numbers_.begin(), numbers_.end(), stage) - numbers_.begin());
     }
 
-    /// Room for what a stage takes from the one before, and for the gradient of what it gives to the one after. Its
-    /// layout lives as long as the model.
-    [[nodiscard]] Any make_input(int stage) const {
+    /// Room for what a stage takes from the one before in a pass, and for the gradient of what it gives to the one
+    /// after. Its layout lives as long as the model.
+    [[nodiscard]] Any make_input(int stage, Pass<Exec> const& pass) const {
         auto const& [setup, stream] = part_of(stage).input;
-        return {setup->context, *stream, std::array{setup->batch, setup->seq, setup->hidden}};
+        return {setup->context, *stream, setup->stream_extents(pass)};
     }
     [[nodiscard]] Any make_output_gradient(int stage) const {
         auto const& part = part_of(stage);
@@ -88,6 +88,12 @@ class LanguageModel {
         for (auto& predictor : saved.predictors) predictor.clear();
     }
 
+    /// The number of the first block here with a part that continues no sequences.
+    [[nodiscard]] std::optional<std::size_t> first_without_sequences() const {
+        for (auto const& part : parts_)
+            if (auto const block = part->blocks.first_without_sequences()) return block;
+        return {};
+    }
     /// What the blocks here keep of a sequence that is being written.
     [[nodiscard]] observe::DecodingState decoding_state() const {
         observe::DecodingState sum;

@@ -106,8 +106,8 @@ planner::PartAccount account_of(ModelPlaces<Exec> const& places, model::Model co
     };
     std::int64_t const before = held.bytes;
     record(account.forward, [&] {
-        (void)stage.forward(layers.stage, pass, layers.is_first ? AnyTensor<T, Exec>() : stage.make_input(layers.stage),
-                            saved);
+        (void)stage.forward(layers.stage, pass,
+                            layers.is_first ? AnyTensor<T, Exec>() : stage.make_input(layers.stage, pass), saved);
     });
     account.saved = static_cast<double>(held.bytes - before);
     record(account.backward_data, [&] {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pentad/comm/axis_communicator.hpp>
+#include <pentad/layers/layer.hpp>
 #include <pentad/layout/ml.hpp>
 #include <pentad/layout/streams.hpp>
 #include <pentad/model/batch_shape.hpp>
@@ -51,9 +52,10 @@ class RunOnMesh {
     [[nodiscard]] double groups() const {
         return settings_->strategy.local.is_on() ? known_->extent(outer<dp>::name) : 1;
     }
-    /// The setup of the layers that lie on their ranks so.
+    /// The setup of the layers that lie on their ranks so. @param states of what they keep of sequences
     template <class Exec>
-    [[nodiscard]] LayerSetup<Exec> layer_setup(Context<Exec> const& context, model::BlockStrategy const& block) const {
+    [[nodiscard]] LayerSetup<Exec> layer_setup(Context<Exec> const& context, model::BlockStrategy const& block,
+                                               StateRegistry& states) const {
         auto const& s = settings_->strategy;
         auto const slices = static_cast<std::size_t>(schedule_->slices);
         return {.context = context,
@@ -66,7 +68,8 @@ class RunOnMesh {
                 .block = block,
                 .rows = s.precision.rows,
                 .micro_batches =
-                    static_cast<double>(s.micro_batches) / static_cast<double>(schedule_->rounds()) / groups()};
+                    static_cast<double>(s.micro_batches) / static_cast<double>(schedule_->rounds()) / groups(),
+                .states = &states};
     }
     /// @throws std::invalid_argument where the settings do not fit the mesh, the stream or the schedule
     void require_fit() const;

@@ -2,12 +2,10 @@
 // trick: the largest of logit + noise over all of the vocabulary, wherever its parts are.
 #pragma once
 
-#include <pentad/layers/layer.hpp>
 #include <pentad/layout/ml.hpp>
-#include <pentad/model/sharding.hpp>
 #include <pentad/random/philox.hpp>
-#include <pentad/tensor/any_tensor.hpp>
 #include <pentad/train/detail/totals.hpp>
+#include <pentad/train/generator.hpp>
 
 #include <algorithm>
 #include <array>
@@ -18,7 +16,6 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace pentad::train {
@@ -34,78 +31,61 @@ double largest(Context<Exec> const& context, double own) {
     return own;
 }
 
+/// A byte drawn from what may follow the first sequence of a generator's last pass. @param number of the draw
+template <class T, class Exec>
+unsigned char drawn_byte(Context<Exec> const& context, Generator<T, Exec> const& generator, std::uint64_t seed,
+                         std::uint64_t number) {
+    double best = -std::numeric_limits<double>::infinity();
+    double best_byte = -1;
+    generator.for_each_own([&](std::size_t, std::size_t first, std::vector<T> const& logits) {
+        for (std::size_t i = 0; i < logits.size() && first + i < 256; ++i) {
+            double const u = random::uniform(seed, random::stream("sample"), number * 256 + first + i);
+            double const score = static_cast<double>(logits[i]) - std::log(-std::log(u + 1e-300));
+            if (score > best) {
+                best = score;
+                best_byte = static_cast<double>(first + i);
+            }
+        }
+    });
+    double const winner = largest(context, best);
+    return static_cast<unsigned char>(largest(context, best == winner ? best_byte : -1));
+}
+
 } // namespace detail
 
-/// `bytes` bytes that follow `prompt` (or its last bytes, as many as a sequence has). The same on every rank.
-/// Collective over all ranks. @param runner a Trainer or an Evaluator
-/// @throws std::invalid_argument where tokens of the model see later ones, or do not say; where the prompt has a byte
-/// that its vocabulary lacks
+/// `bytes` bytes that follow `prompt`. The same on every rank. Where prompt and bytes are more than a sequence of the
+/// model holds, its second half begins another. Collective over all ranks. @param runner a Trainer or an Evaluator
+/// @throws std::invalid_argument where the model writes no sequences, or the prompt has a byte that its vocabulary
+/// lacks
 template <class T, class Exec, template <class, class> class Runner>
 std::string sample(Runner<T, Exec>& runner, std::string prompt, std::int64_t bytes, std::uint64_t seed) {
-    std::string const drawn_from = "a text is drawn from models whose tokens see earlier ones only: ";
-    if (auto const refused = model::padding_refusal(runner.settings().model); !refused.empty())
-        throw std::invalid_argument(drawn_from + refused);
-    if (model::sees_later_tokens(runner.settings().model))
-        throw std::invalid_argument(drawn_from + "this one has a part whose tokens see later ones");
     if (prompt.empty()) prompt = "\n";
     auto const most =
         *std::max_element(prompt.begin(), prompt.end(), [](unsigned char a, unsigned char b) { return a < b; });
     if (std::size_t const token = static_cast<unsigned char>(most); token >= runner.settings().model.vocab)
         throw std::invalid_argument("the prompt has the byte " + std::to_string(token) + ", and the model " +
                                     std::to_string(runner.settings().model.vocab) + " tokens");
-    auto const& setup = runner.setup();
-    auto const& context = setup.context;
-    auto const& communicators = context.communicators();
-    auto const partition = setup.partition();
-    std::size_t const shard = communicators.shard_index(AxisNames(cp::name)), length = partition.local_extent();
-    LayoutValue const of_tokens = token_values<i32>(runner.stream());
-    std::vector<AnyTensor<i32, Exec>> tokens; // of each slice
-    for (std::size_t k = 0; k < setup.slices; ++k)
-        tokens.emplace_back(context, of_tokens, std::array{setup.batch, setup.seq});
-
-    std::string const start = prompt;
-    for (std::int64_t drawn = 0; drawn < bytes; ++drawn) {
-        std::string const window = prompt.substr(prompt.size() - std::min(prompt.size(), setup.real_length()));
-        std::vector<Pass<Exec>> passes;
-        std::vector<i32> host(tokens[0].size());
-        for (std::size_t k = 0; k < setup.slices; ++k) {
-            for (std::size_t i = 0; i < host.size(); ++i) {
-                std::size_t const position = k * setup.seq + partition.global_index(shard, i % length);
-                host[i] = position < window.size() ? static_cast<unsigned char>(window[position]) : 0;
-            }
-            tokens[k].set(host.data());
-            passes.push_back({.context = context, .tokens = tokens[k].rows()});
+    std::size_t const longest = runner.setup().real_length();
+    auto generator = runner.generator(1, longest);
+    std::vector<std::int32_t> text, next; // tokens of the sequence, and those that the model has not seen
+    for (unsigned char const byte : prompt) next.push_back(byte);
+    std::string drawn;
+    for (std::int64_t number = 0; number < bytes; ++number) {
+        if (text.size() + next.size() > longest) { // the sequence is full
+            text.insert(text.end(), next.begin(), next.end());
+            auto const kept = static_cast<std::ptrdiff_t>(std::max<std::size_t>(longest / 2, 1));
+            next.assign(text.end() - kept, text.end());
+            text.clear();
+            generator.restart(0);
         }
-        auto const all_logits = runner.logits(passes);
-        auto const& logits = all_logits[(window.size() - 1) / setup.seq];
-        std::size_t const last = (window.size() - 1) % setup.seq;
-
-        // The ranks that hold the last position of the first sequence look at their part of the vocabulary, bytes only.
-        double best = -std::numeric_limits<double>::infinity();
-        double best_byte = -1;
-        auto const shard_of = [&](std::size_t d) {
-            return communicators.shard_index(logits.layout().dimensions[d].axes);
-        };
-        if (!logits.empty() && shard_of(0) == 0 && partition.rank_of(last) == shard) {
-            std::size_t const at = partition.local_index(last), columns = logits.local()[2];
-            std::size_t const first = columns * shard_of(2);
-            std::vector<T> row(columns);
-            memory::copy_to_host(context.exec(), row.data(), logits.data() + at * columns, columns * sizeof(T));
-            for (std::size_t i = 0; i < columns && first + i < 256; ++i) {
-                double const u = random::uniform(seed, random::stream("sample"),
-                                                 static_cast<std::uint64_t>(drawn) * 256 + first + i);
-                double const score = static_cast<double>(row[i]) - std::log(-std::log(u + 1e-300));
-                if (score > best) {
-                    best = score;
-                    best_byte = static_cast<double>(first + i);
-                }
-            }
-        }
-        double const winner = detail::largest(context, best);
-        prompt +=
-            static_cast<char>(static_cast<unsigned char>(detail::largest(context, best == winner ? best_byte : -1)));
+        generator.advance(std::array{NextTokens{0, next}});
+        text.insert(text.end(), next.begin(), next.end());
+        auto const byte =
+            detail::drawn_byte(runner.setup().context, generator, seed, static_cast<std::uint64_t>(number));
+        drawn += static_cast<char>(byte);
+        next.assign(1, byte);
     }
-    return prompt.substr(start.size());
+    return drawn;
 }
 
 } // namespace pentad::train

@@ -16,16 +16,16 @@ class ProvenSchedules {
     explicit ProvenSchedules(pipeline::Schedule schedule)
         : training_(pipeline::proven(std::move(schedule))),
           evaluation_(pipeline::proven(pipeline::forwards_of(training_, training_.micro_batches))),
-          sampling_(pipeline::proven(pipeline::forwards_of(training_, 1))) {}
+          generation_(pipeline::proven(pipeline::forwards_of(training_, 1, 1))) {}
 
     [[nodiscard]] pipeline::Schedule const& training() const { return training_; }
     /// Forwards of all micro-batches of a step.
     [[nodiscard]] pipeline::Schedule const& evaluation() const { return evaluation_; }
-    /// Forwards of one micro-batch.
-    [[nodiscard]] pipeline::Schedule const& sampling() const { return sampling_; }
+    /// Forwards of one micro-batch of whole sequences.
+    [[nodiscard]] pipeline::Schedule const& generation() const { return generation_; }
 
   private:
-    pipeline::Schedule training_, evaluation_, sampling_;
+    pipeline::Schedule training_, evaluation_, generation_;
 };
 
 } // namespace pentad::train

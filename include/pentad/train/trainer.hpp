@@ -8,6 +8,7 @@
 #include <pentad/train/detail/totals.hpp>
 #include <pentad/train/engine.hpp>
 #include <pentad/train/expert_orders.hpp>
+#include <pentad/train/generator.hpp>
 #include <pentad/train/offloaded_activations.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/schedules.hpp>
@@ -89,9 +90,11 @@ class Trainer final : private StageOwner {
         used_orders_ = orders_ = complete_orders(settings().model, moved);
         with_planned_moves(engine_.model(), orders_, [] {});
     }
-    /// The logits for the tokens of `passes`, one for each slice of a micro-batch; where the last stage is, none
-    /// elsewhere. Collective over all ranks.
-    std::vector<AnyTensor<T, Exec>> logits(std::vector<Pass<Exec>>& passes);
+    /// Sequences that the model writes with the weights as they are; training may not go on meanwhile. Collective over
+    /// all ranks. @param sequences at most @param length tokens of each at most @param page tokens in a
+    /// row that one rank of cp has
+    /// @throws std::invalid_argument where the model cannot write sequences, or none of that length
+    [[nodiscard]] Generator<T, Exec> generator(std::size_t sequences, std::size_t length, std::size_t page = 16);
 
     /// Where the run is after the last step.
     [[nodiscard]] RunPosition position() const {
@@ -292,10 +295,10 @@ StepResult Trainer<T, Exec>::validate(io::TokenData const& data, std::int64_t ba
 }
 
 template <class T, class Exec>
-auto Trainer<T, Exec>::logits(std::vector<Pass<Exec>>& passes) -> std::vector<AnyTensor<T, Exec>> {
+auto Trainer<T, Exec>::generator(std::size_t sequences, std::size_t length, std::size_t page) -> Generator<T, Exec> {
     require_one_model();
     store_.gather();
-    return engine_.logits(passes, *this);
+    return {engine_, *this, sequences, length, page};
 }
 
 template <class T, class Exec>

@@ -32,6 +32,18 @@ inline std::vector<std::vector<Segment>> runs_of_ranks(DealtSequence const& deal
     return runs;
 }
 
+/// The scores of queries whose heads may be sharded.
+template <class Query, class Exec>
+kernels::AttentionScores scores_of(Tensor<Query, Exec> const& query, model::Scores const& of, double scale) {
+    kernels::AttentionScores scores{.scale = scale, .soft_cap = of.soft_cap};
+    if (of.alibi) {
+        auto const shard = query.context().communicators().shard_index(Query::value.dimensions[2].axes);
+        scores.alibi_heads = static_cast<i64>(query.extents()[2]);
+        scores.first_head = static_cast<i64>(shard * query.local()[2]);
+    }
+    return scores;
+}
+
 /// How a sequence, or each slice of it, lies over cp, this rank's place, and what attention sees: fixed for a model.
 struct BlockPositions {
     std::vector<std::vector<Segment>> shards; ///< the runs of each
@@ -80,13 +92,7 @@ class PassBlocks {
     /// The scores of these queries, whose heads may be sharded.
     template <class Query>
     [[nodiscard]] kernels::AttentionScores scores(Tensor<Query, Exec> const& query) const {
-        kernels::AttentionScores scores{.scale = fixed_->scale, .soft_cap = fixed_->scores.soft_cap};
-        if (fixed_->scores.alibi) {
-            auto const shard = query.context().communicators().shard_index(Query::value.dimensions[2].axes);
-            scores.alibi_heads = static_cast<i64>(query.extents()[2]);
-            scores.first_head = static_cast<i64>(shard * query.local()[2]);
-        }
-        return scores;
+        return scores_of(query, fixed_->scores, fixed_->scale);
     }
     [[nodiscard]] bool is_one_block() const { return shards().size() * shards()[0].size() == 1; }
     /// Whether what a query sees is less than a causal mask leaves, so that parts of a block may be of no use.

@@ -45,6 +45,24 @@ void start_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<T> 
 }
 PENTAD_KERNEL(start_queries)
 
+/// output and sum *= exp(max - largest). Where max is -infinity, there is nothing.
+template <class A, class Exec>
+void rescale_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<A> const& state,
+                     QueryRows<A const> const& largest) {
+    int const value_dim = static_cast<int>(sizes.value_dim);
+    for_each_query(
+        "pentad::attention_rescale", exec, sizes, KOKKOS_LAMBDA(Row<Exec> const& row, QueryPlace const& at) {
+            A const max = state.max.row(at.batch, at.head)[at.query];
+            A const factor = max == -Kokkos::Experimental::infinity_v<A>
+                                 ? A(0)
+                                 : Kokkos::exp(max - largest.row(at.batch, at.head)[at.query]);
+            A* const output = state.output.row(at.batch, at.query, at.head);
+            row.each(value_dim, [&](int d) { output[d] *= factor; });
+            row.once([&] { state.sum.row(at.batch, at.head)[at.query] *= factor; });
+        });
+}
+PENTAD_KERNEL_OF_ACCUMULATORS(rescale_queries)
+
 template <class T, class Exec>
 void finish_queries(Exec const& exec, AttentionSizes const& sizes, MergeState<T> const& state,
                     WriteResult<T> const& result) {

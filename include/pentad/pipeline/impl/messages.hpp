@@ -143,17 +143,17 @@ PENTAD_INLINE Schedule with_messages(Schedule order) {
     return order;
 }
 
-PENTAD_INLINE Schedule forwards_of(Schedule const& schedule, int micro_batches) {
+PENTAD_INLINE Schedule forwards_of(Schedule const& schedule, int micro_batches, int slices) {
     Schedule order;
     order.name = "forwards of " + schedule.name;
     order.purpose = Purpose::inference;
     order.micro_batches = micro_batches;
-    order.slices = schedule.slices;
+    order.slices = slices;
     order.placements = schedule.placements;
     for (auto const& list : schedule.instructions) {
         auto& forwards = order.instructions.emplace_back();
         for (Instruction const& x : list)
-            if (x.operation == Operation::forward && x.micro_batch < micro_batches)
+            if (x.operation == Operation::forward && x.micro_batch < micro_batches && x.slice < slices)
                 forwards.push_back({x.operation, x.stage, x.micro_batch, x.slice});
     }
     return with_messages(std::move(order));
