@@ -30,6 +30,8 @@
 #include <pentad/train/run_on_mesh.hpp>
 #include <pentad/train/run_settings.hpp>
 #include <pentad/train/sampler.hpp>
+#include <pentad/train/sampling.hpp>
+#include <pentad/train/scheduler.hpp>
 #include <pentad/train/schedules.hpp>
 #include <pentad/train/stages.hpp>
 #include <pentad/train/trainer.hpp>

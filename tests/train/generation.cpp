@@ -6,6 +6,7 @@
 #include <pentad/observe/counters.hpp>
 #include <pentad/train/evaluator.hpp>
 #include <pentad/train/sampler.hpp>
+#include <pentad/train/scheduler.hpp>
 
 #include <support/on_mesh.hpp>
 #include <support/tensor_grid.hpp>
@@ -126,7 +127,7 @@ Logits written(auto& runner, std::vector<std::vector<std::int32_t>> const& of, s
         if (next.empty()) continue;
         generator.advance(next);
         std::vector<double> all(next.size() * vocabulary, -std::numeric_limits<double>::infinity());
-        generator.for_each_own([&](std::size_t i, std::size_t first, auto const& own) {
+        generator.for_each_own([&](std::size_t i, std::size_t, std::size_t first, auto const& own) {
             for (std::size_t k = 0; k < own.size(); ++k) all[i * vocabulary + first + k] = static_cast<double>(own[k]);
         });
         train::total_over_mesh(runner.setup().context, Placement::partial_max, all);
@@ -300,4 +301,72 @@ TEST_CASE("a model that cannot write sequences says why") {
           "block 0 has a layer that writes no sequences: give it continue_sequences(), or say that it is_tokenwise "
           "(layers/layer.hpp)");
     CHECK(refused(run_of(all[0], mlps()[0]), longest + 1) == "sequences of 22 tokens for a model of 21");
+}
+
+TEST_CASE("a request gets the same tokens, whatever is written beside it, and none waits for ever") {
+    auto const run = run_of(mixers()[0], mlps()[2]);
+    auto const prompts = texts(7);
+    auto const request_of = [&](std::size_t i) {
+        train::WritingRequest request{.prompt = prompts[i],
+                                      .most_tokens = std::min(longest - prompts[i].size(), 1 + i)};
+        request.how = {.temperature = i % 3 == 0 ? 0.0 : 0.8, .top_k = i % 2 == 0 ? 20u : 0u, .seed = i};
+        return request;
+    };
+    using Texts = std::map<std::size_t, std::vector<std::int32_t>>;
+    auto const written_by = [&](OnMesh const& mesh, std::size_t sequences, std::size_t most, std::uint32_t seed) {
+        Writer<InvariantStream<f64>> writer(mesh, run);
+        auto generator = writer.evaluator.generator(sequences, longest, 2);
+        train::Scheduler scheduler(generator, most);
+        std::mt19937 random(seed);
+        std::map<std::size_t, std::size_t> of_number;
+        std::vector<std::size_t> order;
+        for (std::size_t i = 0; i < prompts.size(); ++i)
+            if (prompts[i].size() < longest) order.push_back(i);
+        std::shuffle(order.begin(), order.end(), random);
+        Texts texts;
+        std::size_t ended = 0;
+        for (std::size_t at = 0, steps = 0; at < order.size() || !scheduler.is_idle(); ++steps) {
+            REQUIRE(steps < 1000);
+            for (; at < order.size() && random() % 3 > 0; ++at)
+                of_number[scheduler.submit(request_of(order[at]))] = order[at];
+            for (auto const& token : scheduler.step()) {
+                texts[of_number.at(token.request)].push_back(token.token.chosen.token);
+                ended += token.end ? 1 : 0;
+            }
+        }
+        CHECK(ended == order.size());
+        return texts;
+    };
+    OnMesh const one({}, 0, MPI_COMM_SELF);
+    auto const expected = written_by(one, 1, 1, 1);
+    for (auto const& [i, tokens] : expected) CHECK(tokens.size() == request_of(i).most_tokens);
+    std::uint32_t seed = 2;
+    for (auto const& m : meshes([](MeshShape const& m) { return m.dp * m.ep <= 4; })) {
+        INFO(m.text());
+        OnMesh const mesh(m, OnMesh::mesh(m, 2));
+        CHECK(written_by(mesh, 3, 1 + seed % 6, seed) == expected);
+        ++seed;
+    }
+
+    Writer<InvariantStream<f64>> writer(one, run);
+    auto generator = writer.evaluator.generator(2, longest);
+    train::Scheduler scheduler(generator, 4);
+    CHECK_THROWS_WITH_AS(scheduler.submit({.prompt = {1, 2}, .most_tokens = longest}),
+                         "a prompt of 2 tokens and 21 behind it: there is room for 21 in a sequence",
+                         std::invalid_argument);
+    CHECK_THROWS_AS(scheduler.submit({.prompt = {256}}), std::invalid_argument);
+    CHECK_THROWS_AS(scheduler.submit({.prompt = {}}), std::invalid_argument);
+    for (int i = 0; i < 3; ++i) (void)scheduler.submit({.prompt = {1}, .most_tokens = 3, .how = {.temperature = 0}});
+    auto const urgent = scheduler.submit({.prompt = {1}, .most_tokens = 1, .how = {.temperature = 0}, .priority = 1});
+    auto const first = scheduler.step();
+    CHECK(first.size() == 2);
+    CHECK(first[0].request == urgent);
+    CHECK(scheduler.waiting() == 2);
+    scheduler.cancel(0);
+    CHECK(scheduler.running() == 0);
+    auto const token = first[1].token.chosen.token;
+    auto const stops = scheduler.submit(
+        {.prompt = {1}, .most_tokens = 3, .how = {.temperature = 0}, .stop_tokens = {token}, .priority = 2});
+    for (auto const& other : scheduler.step())
+        if (other.request == stops) CHECK((other.end == train::WritingEnd::stop_token));
 }

@@ -169,7 +169,8 @@ struct LinearAttention {
             return {of_heads(pass, q), of_heads(pass, k), of_heads(pass, v),
                     decays(v.local()[0] * v.local()[1] / seq, seq)};
         }
-        /// Logarithms of what states fade by, equal for all tokens, [batch, seq, heads]; without memory where nothing fades.
+        /// Logarithms of what states fade by, equal for all tokens, [batch, seq, heads]; without memory where nothing
+        /// fades.
         [[nodiscard]] typename Of::Decays decays(std::size_t batch, std::size_t seq) const {
             if (part_.fading == model::Fading::none) return {};
             return typename Of::Decays(log_decay_.data(), Kokkos::LayoutStride(batch, 0, seq, 0, log_decay_.size(), 1));

@@ -85,6 +85,8 @@ class Engine {
             if (name == cp::name) ranks /= extent;
         return static_cast<std::size_t>(ranks);
     }
+    /// The layout of the logits, `[batch, seq, vocab]`.
+    [[nodiscard]] LayoutValue const& logits_layout() const { return *logits_; }
     /// The states that layers keep of sequences.
     [[nodiscard]] StateRegistry const& states() const { return states_; }
     /// The losses of this rank in the last run, added up: not finite where one of them is not.

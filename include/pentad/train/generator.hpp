@@ -46,6 +46,16 @@ class Generator {
         states_.make_room(room_);
     }
 
+    [[nodiscard]] Context<Exec> const& context() const { return engine_->context(); }
+    /// Ranks that share the logits of a token.
+    [[nodiscard]] std::size_t vocabulary_shards() const {
+        return static_cast<std::size_t>(context().communicators().extent(engine_->logits_layout().dimensions[2].axes));
+    }
+    /// Sequences, and tokens of each, that there is room for.
+    [[nodiscard]] std::size_t sequences() const { return tokens_of_.size(); }
+    [[nodiscard]] std::size_t room_for() const { return room_.length; }
+    /// @throws std::invalid_argument where one of them is none of the model's
+    void require_tokens(std::span<std::int32_t const> tokens) const;
     /// Tokens of a sequence so far.
     [[nodiscard]] std::size_t length(std::size_t sequence) const { return tokens_of_.at(sequence); }
     /// Forgets a sequence: another begins in its place. Not collective.
@@ -56,9 +66,8 @@ class Generator {
     /// A pass over these tokens. @throws std::invalid_argument where a sequence would get too long, or a token is none
     void advance(std::span<NextTokens const> next);
 
-    /// f(i, first, logits): for each of the sequences of the last pass this rank's logits of what follows its last
-    /// token, which are those of tokens [first, first + logits.size()): where this rank has them, f is called; the
-    /// ranks that differ in nothing but data have the same. Waits; not collective.
+    /// f(i, shard, first, logits) for the sequences of the last pass of which this rank has logits of what follows the
+    /// last token: its shard of the vocabulary, tokens [first, first + logits.size()). Waits; not collective.
     template <class F>
     void for_each_own(F&& f) const;
 
@@ -109,15 +118,20 @@ SequenceRoom Generator<T, Exec>::room(Engine<T, Exec> const& engine, std::size_t
 }
 
 template <class T, class Exec>
+void Generator<T, Exec>::require_tokens(std::span<std::int32_t const> tokens) const {
+    auto const vocabulary = engine_->settings().model.vocab;
+    for (auto const token : tokens)
+        if (token < 0 || static_cast<std::size_t>(token) >= vocabulary)
+            throw std::invalid_argument("token " + std::to_string(token) + " for a model of " +
+                                        std::to_string(vocabulary) + " tokens");
+}
+
+template <class T, class Exec>
 void Generator<T, Exec>::advance(std::span<NextTokens const> next) {
     auto const& context = engine_->context();
     std::vector<SequenceChunk> chunks;
     for (auto const& [sequence, tokens] : next) {
-        auto const vocabulary = engine_->settings().model.vocab;
-        for (auto const token : tokens)
-            if (token < 0 || static_cast<std::size_t>(token) >= vocabulary)
-                throw std::invalid_argument("token " + std::to_string(token) + " for a model of " +
-                                            std::to_string(vocabulary) + " tokens");
+        require_tokens(tokens);
         if (tokens.empty()) throw std::invalid_argument("a sequence goes on by one token at least");
         chunks.push_back({sequence % room_.lanes, sequence / room_.lanes, tokens_of_.at(sequence), tokens.size()});
     }
@@ -165,7 +179,7 @@ void Generator<T, Exec>::for_each_own(F&& f) const {
                              local[2] * sizeof(T));
         std::size_t const first = first_of(2); // the table of the vocabulary may be padded
         own.resize(std::min(own.size(), vocabulary - std::min(vocabulary, first)));
-        f(i, first, std::as_const(own));
+        f(i, context.communicators().shard_index(logits_.layout().dimensions[2].axes), first, std::as_const(own));
     }
 }
 
