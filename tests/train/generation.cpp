@@ -68,7 +68,7 @@ std::vector<Named> mlps() {
     std::vector<Named> all{{"a gated MLP", model::GatedMlp{12}},
                            {"a plain MLP", model::PlainMlp{.width = 12, .has_bias = true}}};
     auto const add = [&](std::string const& name, model::Router const& router) {
-        all.push_back({name, model::Experts{.count = 4, .top_k = 2, .width = 6, .router = router}});
+        all.push_back({name, model::Experts{.count = 4, .top_k = 2, .width = 8, .router = router}});
     };
     add("experts", {});
     add("experts by sigmoid, with biases, in groups",

@@ -134,11 +134,13 @@ std::vector<WrittenToken> Scheduler<T, Exec>::step() {
     };
     for (std::size_t i = 0; i < places_.size(); ++i)
         if (places_[i] && places_[i]->is_writing()) take(i, 1);
-    std::vector<std::size_t> prompts; // those that came first go first
+    std::vector<std::size_t> prompts; // in the order in which they have waited
     for (std::size_t i = 0; i < places_.size(); ++i)
         if (places_[i] && !places_[i]->is_writing()) prompts.push_back(i);
-    std::sort(prompts.begin(), prompts.end(),
-              [&](std::size_t a, std::size_t b) { return places_[a]->number < places_[b]->number; });
+    std::sort(prompts.begin(), prompts.end(), [&](std::size_t a, std::size_t b) {
+        auto const order = [](Running const& of) { return std::pair(-of.request.priority, of.number); };
+        return order(*places_[a]) < order(*places_[b]);
+    });
     std::optional<std::size_t> cut; // the prompt that does not end in this pass
     for (auto const i : prompts) {
         std::size_t const rest = places_[i]->tokens.size() - places_[i]->seen;
