@@ -18,7 +18,7 @@ if example.split("\n", 1)[1] != program:
     problems.append("README.md: its program is not examples/thirty_lines/thirty_lines.cpp without the first line")
 
 fields = [source for program in ("fft", "stencil", "conjugate_gradient") for source in (root / "examples" / program).glob("*.?pp")]
-for example, most in [*((small, 80) for small in (root / "examples/small").glob("*.cpp")), (root / "examples/own_block/convolution.hpp", 150),
+for example, most in [*((small, 80) for small in (root / "examples/small").glob("*.cpp")), (root / "examples/own_block/convolution.hpp", 190),
                       *((source, 200) for source in fields)]:
     lines = len(example.read_text().splitlines())
     if lines > most:

@@ -34,8 +34,16 @@ class Evaluator final : private StageOwner {
           weights_(context, engine_.model(), settings.seed, settings.strategy.sharding,
                    {.copies = AxisNames(inner<pp>::name)}) {}
 
-    /// The losses on the batch of a step. Collective over all ranks.
+    /// Without data, for what needs none: sequences to be written, weights to be read and written.
+    Evaluator(Context<Exec> const& context, LayoutValue const& stream, RunSettings const& settings,
+              ProvenSchedules schedules, Registry const& registry = decoder_layers<T, Exec>())
+        : engine_(context, stream, settings, std::move(schedules), registry),
+          weights_(context, engine_.model(), settings.seed, settings.strategy.sharding,
+                   {.copies = AxisNames(inner<pp>::name)}) {}
+
+    /// The losses on the batch of a step. Collective over all ranks. @throws std::logic_error without data
     StepResult evaluate(std::int64_t number) {
+        if (data_ == nullptr) throw std::logic_error("an evaluator without data has no step to evaluate");
         auto const shift = position_.sequences - position_.step * settings().strategy.batch;
         return engine_.run(engine_.schedules().evaluation(), *data_, number, shift, *this);
     }
@@ -74,7 +82,7 @@ class Evaluator final : private StageOwner {
     void step(int, int) override { throw std::logic_error("an evaluator does not learn"); }
     void drop_gathered() override { weights_.drop_gathered(); }
 
-    io::TokenData const* data_;
+    io::TokenData const* data_ = nullptr;
     Engine<T, Exec> engine_;
     Store weights_;
     RunPosition position_{};
