@@ -114,6 +114,7 @@ void check_products() {
             check_product<In, Out>(1, 1, 1, ta, tb, 1.0, 0.0, 1);
             check_product<In, Out>(1, 40, 7, ta, tb, 1.0, 1.0, 0);
             check_product<In, Out>(40, 1, 7, ta, tb, 1.0, 1.0, 2);
+            for (i64 const m : {1, 2, 3, 7, 16}) check_product<In, Out>(m, 45, 131, ta, tb, 0.5, 2.0, 3);
             check_product<In, Out>(0, 8, 8, ta, tb, 1.0, 0.0, 0);
             check_product<In, Out>(8, 0, 8, ta, tb, 1.0, 0.0, 0);
             check_product<In, Out>(8, 9, 0, ta, tb, 1.0, 0.0, 4);
@@ -138,6 +139,30 @@ TEST_CASE("gemm equals the triple loop in f64") { check_products<f64, f64>(); }
 TEST_CASE("gemm equals the triple loop in f32") { check_products<f32, f32>(); }
 TEST_CASE("gemm equals the triple loop in bf16") { check_products<bf16, bf16>(); }
 TEST_CASE("gemm of bf16 accumulates weight gradients in f32") { check_products<bf16, f32>(); }
+
+TEST_CASE_TEMPLATE("on a host, what a row gives does not depend on the few rows beside it", T, f64, f32, bf16) {
+    if constexpr (kernels::runs_on_host<Exec>) {
+        Matrix<T> const a(16, 77, 3, 1), b(29, 77, 0, 2);
+        auto const product = [&](i64 first, i64 count) {
+            Matrix<T> c(count, 29, 0, 3);
+            kernels::gemm(Exec(), Transpose::no, Transpose::yes, 1.0,
+                          Kokkos::subview(a.view(), std::pair(first, first + count), Kokkos::ALL), b.view(), 0.0,
+                          c.view());
+            Exec().fence();
+            c.fetch();
+            return c;
+        };
+        auto const all = product(0, 16);
+        int differ = 0;
+        for (i64 count = 1; count <= 16; ++count)
+            for (i64 first = 0; first + count <= 16; first += count) {
+                auto const some = product(first, count);
+                for (i64 i = 0; i < count; ++i)
+                    for (i64 j = 0; j < 29; ++j) differ += some(i, j) != all(first + i, j) ? 1 : 0;
+            }
+        CHECK(differ == 0);
+    }
+}
 
 TEST_CASE("gemm of bf16 into f32 does not round the result to bf16") {
     // 256 + 1 needs nine bits of mantissa: bf16 has eight.

@@ -1,0 +1,103 @@
+// Products of a few rows with the rows of a matrix, C = alpha A B^T + beta C, which read B once, as it is: libraries
+// copy it into an order of their own first, which takes longer than the product.
+#pragma once
+
+#include <pentad/kernels/detail/gemm_problem.hpp>
+#include <pentad/kernels/detail/simd.hpp>
+#include <pentad/layout/element.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+namespace pentad::kernels::detail {
+
+/// Rows of A up to which such a product is faster than that of a library.
+inline constexpr i64 few_rows = 16;
+
+template <class In, class Out>
+bool is_of_few_rows(GemmProblem<In, Out> const& problem) {
+    return problem.m <= few_rows && problem.transpose_b && !problem.transpose_a;
+}
+
+/// Elements as a vector of accumulators.
+template <class In>
+inline Vector<accumulator_t<In>> load_wide(In const* from) {
+    if constexpr (std::is_same_v<In, accumulator_t<In>>) {
+        return load(from);
+    } else { // bf16: the upper half of an f32
+        static_assert(std::is_same_v<In, bf16>);
+        constexpr int count = lanes<f32>;
+        typedef std::uint16_t Halves __attribute__((vector_size(2 * count)));
+        typedef std::uint32_t Words __attribute__((vector_size(4 * count)));
+        Halves halves;
+        __builtin_memcpy(&halves, from, sizeof halves);
+        Words words;
+#if defined(__CUDACC__) // whose front end does not know the conversion of vectors
+        for (int i = 0; i < count; ++i) words[i] = std::uint32_t(halves[i]) << 16;
+#else
+        words = __builtin_convertvector(halves, Words) << 16;
+#endif
+        return (Vector<f32>)words;
+    }
+}
+
+/// Products of `Rows` rows of A with `Columns` rows of B. The sums are in the same order whatever Rows and Columns are,
+/// so that what a row gives does not depend on the rows beside it.
+template <int Rows, int Columns, class In, class Out>
+void few_rows_tile(GemmProblem<In, Out> const& p, i64 row, i64 column) {
+    using A = accumulator_t<In>;
+    Vector<A> sums[Rows][Columns] = {};
+    In const* const a = p.a + row * p.a_stride;
+    In const* const b = p.b + column * p.b_stride;
+    i64 const whole = p.k / lanes<A> * lanes<A>;
+    for (i64 i = 0; i < whole; i += lanes<A>) {
+        Vector<A> of_a[Rows];
+        PENTAD_UNROLL(8)
+        for (int r = 0; r < Rows; ++r) of_a[r] = load_wide(a + r * p.a_stride + i);
+        PENTAD_UNROLL(8)
+        for (int c = 0; c < Columns; ++c) {
+            auto const of_b = load_wide(b + c * p.b_stride + i);
+            PENTAD_UNROLL(8)
+            for (int r = 0; r < Rows; ++r) sums[r][c] += of_a[r] * of_b;
+        }
+    }
+    for (int r = 0; r < Rows; ++r)
+        for (int c = 0; c < Columns; ++c) {
+            A sum = 0;
+            for (int lane = 0; lane < lanes<A>; ++lane) sum += sums[r][c][lane];
+            for (i64 i = whole; i < p.k; ++i) sum += A(a[r * p.a_stride + i]) * A(b[c * p.b_stride + i]);
+            Out& to = p.c[(row + r) * p.c_stride + column + c];
+            A const scaled = static_cast<A>(p.alpha) * sum;
+            to = Out(p.beta == 0 ? scaled : scaled + static_cast<A>(p.beta) * A(to));
+        }
+}
+
+/// All rows of A with `Columns` rows of B, which stay in the cache.
+template <int Columns, class In, class Out>
+void few_rows_block(GemmProblem<In, Out> const& p, i64 column) {
+    i64 row = 0;
+    for (; row + 4 <= p.m; row += 4) few_rows_tile<4, Columns>(p, row, column);
+    if (p.m - row == 3) few_rows_tile<3, Columns>(p, row, column);
+    if (p.m - row == 2) few_rows_tile<2, Columns>(p, row, column);
+    if (p.m - row == 1) few_rows_tile<1, Columns>(p, row, column);
+}
+
+template <class Exec, class In, class Out>
+void gemm_few_rows(Exec const& exec, GemmProblem<In, Out> const& p) {
+    constexpr int columns = vector_bytes == 64 ? 4 : 2; // 4 rows of these fill the registers
+    i64 const alone = 4 * columns;                      // of one row, which leaves registers to more columns
+    i64 const step = p.m == 1 ? alone : columns;
+    Kokkos::parallel_for("pentad::gemm_few_rows", Kokkos::RangePolicy<Exec>(exec, 0, (p.n + step - 1) / step),
+                         [=](i64 block) {
+                             i64 const first = block * step, last = std::min(first + step, p.n);
+                             if (p.m == 1 && last - first == alone) return few_rows_tile<1, 4 * columns>(p, 0, first);
+                             i64 column = first;
+                             for (; column + columns <= last; column += columns) few_rows_block<columns>(p, column);
+                             for (; column < last; ++column) few_rows_block<1>(p, column);
+                         });
+}
+
+} // namespace pentad::kernels::detail
