@@ -375,11 +375,13 @@ TEST_CASE("a thousand mutated schedules that are accepted give the gradients of 
         change(settings, [&](auto& sizes) { sizes.layers = 4; });
         change(settings, [&](auto& sizes) { sizes.hidden = 8; });
         change(settings, [&](auto& sizes) { sizes.ffn = 8; });
+        StateRegistry states;
         LayerSetup<Exec> const setup{.context = mesh.context,
                                      .hidden = settings.model.hidden,
                                      .batch = 1,
                                      .seq = static_cast<std::size_t>(settings.strategy.seq / original.slices),
-                                     .slices = static_cast<std::size_t>(original.slices)};
+                                     .slices = static_cast<std::size_t>(original.slices),
+                                     .states = &states};
         auto const layers = uneven_layers(sizes(settings.model).layers, original.stages());
         using Model = train::LanguageModel<f64, Exec>;
         Model model({setup, Stream::value}, settings.model, train::decoder_layers<f64, Exec>(),

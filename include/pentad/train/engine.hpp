@@ -87,8 +87,6 @@ class Engine {
     }
     /// The layout of the logits, `[batch, seq, vocab]`.
     [[nodiscard]] LayoutValue const& logits_layout() const { return *logits_; }
-    /// The states that layers keep of sequences.
-    [[nodiscard]] StateRegistry const& states() const { return states_; }
     /// The losses of this rank in the last run, added up: not finite where one of them is not.
     [[nodiscard]] double own_losses() const {
         double sum = 0;
@@ -155,7 +153,7 @@ Engine<T, Exec>::Engine(Context<Exec> const& context, LayoutValue const& stream,
       batch_(setup_, stream, static_cast<std::size_t>(settings.strategy.micro_batches), settings.ignored,
              settings.strategy.local, settings.packing, model::sees_later_tokens(settings.model),
              settings.model.predictors.size()),
-      executor_(context, model_, states_) {
+      executor_(context, model_) {
     for (auto const& axes : {loss_axes(), axes_of_view(context.communicators().mesh())})
         pentad::detail::prepare(context, detail::total_plan(axes, Placement::partial));
 }

@@ -41,10 +41,8 @@ class Executor {
   public:
     using Any = AnyTensor<T, Exec>;
 
-    /// @param states of the layers of the model
-    Executor(Context<Exec> const& context, Model& model, StateRegistry const& states)
-        : context_(&context), model_(&model), states_(&states),
-          comm_(&context.communicators().along(AxisNames(pp::name))) {}
+    Executor(Context<Exec> const& context, Model& model)
+        : context_(&context), model_(&model), comm_(&context.communicators().along(AxisNames(pp::name))) {}
 
     /// Runs this rank's instructions; passes[i * slices + k] belongs to slice k of micro-batch i. Blocks until this
     /// rank's part is done. What a micro-batch holds is freed as soon as nothing needs it.
@@ -108,7 +106,7 @@ class Executor {
         if (slots_.size() < stages * cells) slots_.resize(stages * cells);
         if (schedule.slices > 1) {
             while (sequences_.size() < static_cast<std::size_t>(schedule.micro_batches))
-                sequences_.emplace_back(*states_);
+                sequences_.emplace_back(model_->states());
             for (std::size_t i = 0; i < cells; ++i) {
                 passes[i].slice = i % static_cast<std::size_t>(schedule.slices);
                 passes[i].sequences = &sequences_[i / static_cast<std::size_t>(schedule.slices)];
@@ -241,7 +239,6 @@ class Executor {
 
     Context<Exec> const* context_;
     Model* model_;
-    StateRegistry const* states_;
     comm::Communicator const* comm_;
 
     pipeline::Schedule const* schedule_ = nullptr; // of the run that goes on, as the next three

@@ -41,8 +41,8 @@ class Generator {
     /// row that one rank of cp has
     /// @throws std::invalid_argument where the model cannot write sequences, or none of that length
     Generator(Engine<T, Exec>& engine, StageOwner& owner, std::size_t sequences, std::size_t length, std::size_t page)
-        : engine_(&engine), owner_(&owner), room_(room(engine, sequences, length, page)), states_(engine.states()),
-          tokens_of_(sequences) {
+        : engine_(&engine), owner_(&owner), room_(room(engine, sequences, length, page)),
+          states_(engine.model().states()), tokens_of_(sequences) {
         states_.make_room(room_);
     }
 

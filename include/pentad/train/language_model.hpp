@@ -49,6 +49,12 @@ class LanguageModel {
     LanguageModel(LanguageModel const&) = delete;
     LanguageModel& operator=(LanguageModel const&) = delete;
 
+    /// The states that its layers keep of sequences. @throws std::logic_error where their setup has none
+    [[nodiscard]] StateRegistry const& states() const {
+        if (states_ == nullptr)
+            throw std::logic_error("sequences pass through a model whose LayerSetup::states is null");
+        return *states_;
+    }
     /// The numbers of the stages that are here, ascending.
     [[nodiscard]] std::vector<int> const& stages() const { return numbers_; }
     /// The place of a stage among them.
@@ -248,6 +254,7 @@ class LanguageModel {
         embedding_unit_.add_gradients(pass, [&] { part.embedding->backward_weight(pass, *saved.embedding); });
     }
 
+    StateRegistry const* states_;
     std::vector<int> numbers_;
     std::unique_ptr<StreamTable<T, Exec>> embedding_table_, head_table_;
     Unit<T, Exec> embedding_unit_; ///< its table, which is the head's too where they are tied
@@ -259,7 +266,8 @@ class LanguageModel {
 template <class T, class Exec>
 LanguageModel<T, Exec>::LanguageModel(ModelPlaces<Exec> const& places, model::Model const& model,
                                       LayerRegistry<T, Exec> const& registry, std::vector<StageLayers> const& stages,
-                                      model::Recomputation const& recompute) {
+                                      model::Recomputation const& recompute)
+    : states_(places.ends().setup->states) {
     auto const& setup = *places.ends().setup;
     auto const& stream = *places.ends().stream;
     auto const& ends = registry.ends(stream);
