@@ -2,8 +2,10 @@
 // copy it into an order of their own first, which takes longer than the product.
 #pragma once
 
+#include <pentad/kernels/compiled.hpp>
 #include <pentad/kernels/detail/gemm_problem.hpp>
 #include <pentad/kernels/detail/simd.hpp>
+#include <pentad/kernels/rows.hpp>
 #include <pentad/layout/element.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -17,8 +19,8 @@ namespace pentad::kernels::detail {
 /// Rows of A up to which such a product is faster than that of a library.
 inline constexpr i64 few_rows = 16;
 
-template <class In, class Out>
-bool is_of_few_rows(GemmProblem<In, Out> const& problem) {
+template <class T>
+bool is_of_few_rows(GemmProblem<T, T> const& problem) {
     return problem.m <= few_rows && problem.transpose_b && !problem.transpose_a;
 }
 
@@ -46,12 +48,12 @@ inline Vector<accumulator_t<In>> load_wide(In const* from) {
 
 /// Products of `Rows` rows of A with `Columns` rows of B. The sums are in the same order whatever Rows and Columns are,
 /// so that what a row gives does not depend on the rows beside it.
-template <int Rows, int Columns, class In, class Out>
-void few_rows_tile(GemmProblem<In, Out> const& p, i64 row, i64 column) {
-    using A = accumulator_t<In>;
+template <int Rows, int Columns, class T>
+void few_rows_tile(GemmProblem<T, T> const& p, i64 row, i64 column) {
+    using A = accumulator_t<T>;
     Vector<A> sums[Rows][Columns] = {};
-    In const* const a = p.a + row * p.a_stride;
-    In const* const b = p.b + column * p.b_stride;
+    T const* const a = p.a + row * p.a_stride;
+    T const* const b = p.b + column * p.b_stride;
     i64 const whole = p.k / lanes<A> * lanes<A>;
     for (i64 i = 0; i < whole; i += lanes<A>) {
         Vector<A> of_a[Rows];
@@ -69,15 +71,15 @@ void few_rows_tile(GemmProblem<In, Out> const& p, i64 row, i64 column) {
             A sum = 0;
             for (int lane = 0; lane < lanes<A>; ++lane) sum += sums[r][c][lane];
             for (i64 i = whole; i < p.k; ++i) sum += A(a[r * p.a_stride + i]) * A(b[c * p.b_stride + i]);
-            Out& to = p.c[(row + r) * p.c_stride + column + c];
+            T& to = p.c[(row + r) * p.c_stride + column + c];
             A const scaled = static_cast<A>(p.alpha) * sum;
-            to = Out(p.beta == 0 ? scaled : scaled + static_cast<A>(p.beta) * A(to));
+            to = T(p.beta == 0 ? scaled : scaled + static_cast<A>(p.beta) * A(to));
         }
 }
 
 /// All rows of A with `Columns` rows of B, which stay in the cache.
-template <int Columns, class In, class Out>
-void few_rows_block(GemmProblem<In, Out> const& p, i64 column) {
+template <int Columns, class T>
+void few_rows_block(GemmProblem<T, T> const& p, i64 column) {
     i64 row = 0;
     for (; row + 4 <= p.m; row += 4) few_rows_tile<4, Columns>(p, row, column);
     if (p.m - row == 3) few_rows_tile<3, Columns>(p, row, column);
@@ -85,19 +87,24 @@ void few_rows_block(GemmProblem<In, Out> const& p, i64 column) {
     if (p.m - row == 1) few_rows_tile<1, Columns>(p, row, column);
 }
 
-template <class Exec, class In, class Out>
-void gemm_few_rows(Exec const& exec, GemmProblem<In, Out> const& p) {
-    constexpr int columns = vector_bytes == 64 ? 4 : 2; // 4 rows of these fill the registers
-    i64 const alone = 4 * columns;                      // of one row, which leaves registers to more columns
-    i64 const step = p.m == 1 ? alone : columns;
-    Kokkos::parallel_for("pentad::gemm_few_rows", Kokkos::RangePolicy<Exec>(exec, 0, (p.n + step - 1) / step),
-                         [=](i64 block) {
-                             i64 const first = block * step, last = std::min(first + step, p.n);
-                             if (p.m == 1 && last - first == alone) return few_rows_tile<1, 4 * columns>(p, 0, first);
-                             i64 column = first;
-                             for (; column + columns <= last; column += columns) few_rows_block<columns>(p, column);
-                             for (; column < last; ++column) few_rows_block<1>(p, column);
-                         });
+/// The matrices are in the memory of the host.
+template <class T, class Exec>
+void gemm_few_rows(Exec const& exec, GemmProblem<T, T> const& p) {
+    if constexpr (runs_on_host<Exec>) {
+        constexpr int columns = vector_bytes == 64 ? 4 : 2; // 4 rows of these fill the registers
+        constexpr int alone = 4 * columns;                  // of one row, which leaves registers to more columns
+        i64 const step = p.m == 1 ? alone : columns;
+        Kokkos::parallel_for("pentad::gemm_few_rows",
+                             Kokkos::RangePolicy<Exec, Kokkos::IndexType<i64>>(exec, 0, (p.n + step - 1) / step),
+                             [=](i64 block) {
+                                 i64 const first = block * step, last = std::min(first + step, p.n);
+                                 if (p.m == 1 && last - first == alone) return few_rows_tile<1, alone>(p, 0, first);
+                                 i64 column = first;
+                                 for (; column + columns <= last; column += columns) few_rows_block<columns>(p, column);
+                                 for (; column < last; ++column) few_rows_block<1>(p, column);
+                             });
+    }
 }
+PENTAD_KERNEL(gemm_few_rows)
 
 } // namespace pentad::kernels::detail
