@@ -31,6 +31,8 @@ template <class Key, class Exec>
 class KeyValueCache final : public SequenceState {
   public:
     using T = typename Key::element;
+    using Part = Kokkos::View<T****, Kokkos::LayoutStride, Kokkos::Device<Exec, typename Exec::memory_space>,
+                              Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
     KeyValueCache(Context<Exec> const* context, KeptWidths const& widths)
         : context_(context), widths_(widths),
@@ -69,22 +71,19 @@ class KeyValueCache final : public SequenceState {
         if (!widths_.in_keys) put(values_, value);
     }
     /// Views [1, count, kv_heads, width] of the keys and values of a sequence, from one place on.
-    [[nodiscard]] auto keys(std::size_t sequence, std::size_t place, std::size_t count) const {
+    [[nodiscard]] Part keys(std::size_t sequence, std::size_t place, std::size_t count) const {
         return part_of(keys_, sequence, place, count);
     }
-    [[nodiscard]] auto values(std::size_t sequence, std::size_t place, std::size_t count) const {
+    [[nodiscard]] Part values(std::size_t sequence, std::size_t place, std::size_t count) const {
         if (!widths_.in_keys) return part_of(values_, sequence, place, count);
         auto const key = part_of(keys_, sequence, place, count);
-        return decltype(key)(key.data(), Kokkos::LayoutStride(1, key.stride(0), count, key.stride(1), widths_.kv_heads,
-                                                              key.stride(2), widths_.value, 1));
+        return Part(key.data(), Kokkos::LayoutStride(1, key.stride(0), count, key.stride(1), widths_.kv_heads,
+                                                     key.stride(2), widths_.value, 1));
     }
     [[nodiscard]] KeptWidths const& widths() const { return widths_; }
 
   private:
     static constexpr auto cache = observe::Memory::caches;
-    using Part = Kokkos::View<T****, Kokkos::LayoutStride, Kokkos::Device<Exec, typename Exec::memory_space>,
-                              Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-
     static Part part_of(Tensor<Key, Exec> const& all, std::size_t sequence, std::size_t place, std::size_t count) {
         auto const& local = all.local();
         std::size_t const row = local[2] * local[3];

@@ -70,7 +70,7 @@ void gemm_backend(Exec const& exec, GemmProblem<In, Out> const& problem) {
     constexpr bool on_host = runs_on_host<Exec>;
     constexpr bool is_f32 = std::is_same_v<In, f32>;
     constexpr bool is_bf16 = std::is_same_v<In, bf16>;
-    if constexpr (on_host && std::is_same_v<In, Out>)
+    if constexpr (on_host && !is_bf16)
         if (is_of_few_rows(problem)) return gemm_few_rows<In>(exec, problem);
     if constexpr (have_kokkos_kernels && !is_bf16) {
         gemm_kokkos_kernels(exec, problem);

@@ -11,8 +11,6 @@
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
-#include <cstdint>
-#include <type_traits>
 
 namespace pentad::kernels::detail {
 
@@ -24,56 +22,33 @@ bool is_of_few_rows(GemmProblem<T, T> const& problem) {
     return problem.m <= few_rows && problem.transpose_b && !problem.transpose_a;
 }
 
-/// Elements as a vector of accumulators.
-template <class In>
-inline Vector<accumulator_t<In>> load_wide(In const* from) {
-    if constexpr (std::is_same_v<In, accumulator_t<In>>) {
-        return load(from);
-    } else { // bf16: the upper half of an f32
-        static_assert(std::is_same_v<In, bf16>);
-        constexpr int count = lanes<f32>;
-        typedef std::uint16_t Halves __attribute__((vector_size(2 * count)));
-        typedef std::uint32_t Words __attribute__((vector_size(4 * count)));
-        Halves halves;
-        __builtin_memcpy(&halves, from, sizeof halves);
-        Words words;
-#if defined(__CUDACC__) // whose front end does not know the conversion of vectors
-        for (int i = 0; i < count; ++i) words[i] = std::uint32_t(halves[i]) << 16;
-#else
-        words = __builtin_convertvector(halves, Words) << 16;
-#endif
-        return (Vector<f32>)words;
-    }
-}
-
 /// Products of `Rows` rows of A with `Columns` rows of B. The sums are in the same order whatever Rows and Columns are,
 /// so that what a row gives does not depend on the rows beside it.
 template <int Rows, int Columns, class T>
 void few_rows_tile(GemmProblem<T, T> const& p, i64 row, i64 column) {
-    using A = accumulator_t<T>;
-    Vector<A> sums[Rows][Columns] = {};
+    Vector<T> sums[Rows][Columns] = {};
     T const* const a = p.a + row * p.a_stride;
     T const* const b = p.b + column * p.b_stride;
-    i64 const whole = p.k / lanes<A> * lanes<A>;
-    for (i64 i = 0; i < whole; i += lanes<A>) {
-        Vector<A> of_a[Rows];
+    i64 const whole = p.k / lanes<T> * lanes<T>;
+    for (i64 i = 0; i < whole; i += lanes<T>) {
+        Vector<T> of_a[Rows];
         PENTAD_UNROLL(8)
-        for (int r = 0; r < Rows; ++r) of_a[r] = load_wide(a + r * p.a_stride + i);
+        for (int r = 0; r < Rows; ++r) of_a[r] = load(a + r * p.a_stride + i);
         PENTAD_UNROLL(8)
         for (int c = 0; c < Columns; ++c) {
-            auto const of_b = load_wide(b + c * p.b_stride + i);
+            auto const of_b = load(b + c * p.b_stride + i);
             PENTAD_UNROLL(8)
             for (int r = 0; r < Rows; ++r) sums[r][c] += of_a[r] * of_b;
         }
     }
     for (int r = 0; r < Rows; ++r)
         for (int c = 0; c < Columns; ++c) {
-            A sum = 0;
-            for (int lane = 0; lane < lanes<A>; ++lane) sum += sums[r][c][lane];
-            for (i64 i = whole; i < p.k; ++i) sum += A(a[r * p.a_stride + i]) * A(b[c * p.b_stride + i]);
+            T sum = 0;
+            for (int lane = 0; lane < lanes<T>; ++lane) sum += sums[r][c][lane];
+            for (i64 i = whole; i < p.k; ++i) sum += a[r * p.a_stride + i] * b[c * p.b_stride + i];
             T& to = p.c[(row + r) * p.c_stride + column + c];
-            A const scaled = static_cast<A>(p.alpha) * sum;
-            to = T(p.beta == 0 ? scaled : scaled + static_cast<A>(p.beta) * A(to));
+            T const scaled = static_cast<T>(p.alpha) * sum;
+            to = p.beta == 0 ? scaled : scaled + static_cast<T>(p.beta) * to;
         }
 }
 
@@ -87,7 +62,7 @@ void few_rows_block(GemmProblem<T, T> const& p, i64 column) {
     if (p.m - row == 1) few_rows_tile<1, Columns>(p, row, column);
 }
 
-/// The matrices are in the memory of the host.
+/// The matrices are of f64 or f32, in the memory of the host.
 template <class T, class Exec>
 void gemm_few_rows(Exec const& exec, GemmProblem<T, T> const& p) {
     if constexpr (runs_on_host<Exec>) {
@@ -105,6 +80,6 @@ void gemm_few_rows(Exec const& exec, GemmProblem<T, T> const& p) {
                              });
     }
 }
-PENTAD_KERNEL(gemm_few_rows)
+PENTAD_KERNEL_OF_ACCUMULATORS(gemm_few_rows)
 
 } // namespace pentad::kernels::detail
